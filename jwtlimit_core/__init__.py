@@ -1,0 +1,62 @@
+"""Limit how often JWTs are issued and token endpoints are asked.
+
+A `RateLimiter` counts, a `Processor` issues and validates tokens under it. See the README for an example of each.
+"""
+
+from jwtlimit_core.claims import Claims, RegisteredClaims
+from jwtlimit_core.clock import Clock
+from jwtlimit_core.config import Config
+from jwtlimit_core.decision import Decision, RateLimitExceeded
+from jwtlimit_core.errors import (
+    ConfigError,
+    InvalidAudience,
+    InvalidClaims,
+    InvalidIssuer,
+    InvalidToken,
+    JWTLimitError,
+    LimiterUnavailable,
+    ProcessorClosed,
+    TokenError,
+    TokenExpired,
+    TokenNotYetValid,
+    TokenRevoked,
+    TokenTypeMismatch,
+)
+from jwtlimit_core.keys import resolve_key
+from jwtlimit_core.limiter import RateLimiter
+from jwtlimit_core.processor import AsyncProcessor, Processor
+from jwtlimit_core.provider import AsyncRateLimitProvider, RateLimitKeyer, RateLimitProvider
+from jwtlimit_core.rate import Rate
+from jwtlimit_core.spend import acquire_all, acquire_all_async
+
+__all__ = [
+    "AsyncProcessor",
+    "AsyncRateLimitProvider",
+    "Claims",
+    "Clock",
+    "Config",
+    "ConfigError",
+    "Decision",
+    "InvalidAudience",
+    "InvalidClaims",
+    "InvalidIssuer",
+    "InvalidToken",
+    "JWTLimitError",
+    "LimiterUnavailable",
+    "Processor",
+    "ProcessorClosed",
+    "Rate",
+    "RateLimitExceeded",
+    "RateLimitKeyer",
+    "RateLimitProvider",
+    "RateLimiter",
+    "RegisteredClaims",
+    "TokenError",
+    "TokenExpired",
+    "TokenNotYetValid",
+    "TokenRevoked",
+    "TokenTypeMismatch",
+    "acquire_all",
+    "acquire_all_async",
+    "resolve_key",
+]

@@ -1,0 +1,43 @@
+"""What an application may plug in: its own limiter, its own choice of key."""
+
+from typing import Protocol, runtime_checkable
+
+__all__ = ["AsyncRateLimitProvider", "RateLimitKeyer", "RateLimitProvider"]
+
+
+class RateLimitProvider(Protocol):
+    """A limiter that a `Processor` can ask.
+
+    One with ``acquire(key) -> Decision`` as well, as `RateLimiter` has, also tells how long to wait; for
+    one without it the wait that callers are told is the whole window of the configuration.
+    """
+
+    def allow(self, key: str) -> bool:
+        """Charge *key* once and return True, or return False and charge nothing."""
+
+    def reset(self, key: str) -> None:
+        """Give *key* its full quota back."""
+
+    def close(self) -> None:
+        """Let go of what the limiter holds."""
+
+
+class AsyncRateLimitProvider(Protocol):
+    """The same for an `AsyncProcessor`: three coroutine functions."""
+
+    async def allow(self, key: str) -> bool:
+        """Charge *key* once and return True, or return False and charge nothing."""
+
+    async def reset(self, key: str) -> None:
+        """Give *key* its full quota back."""
+
+    async def close(self) -> None:
+        """Let go of what the limiter holds."""
+
+
+@runtime_checkable
+class RateLimitKeyer(Protocol):
+    """Claims that say themselves whom they charge."""
+
+    def rate_limit_key(self) -> str:
+        """Return the key to charge, or ``""`` for no limit."""

@@ -1,0 +1,95 @@
+"""JSON as tokens need it: one reading for every text, bounded in depth, and nothing that another reader would take differently."""
+
+import json
+import re
+from math import isfinite
+from typing import Any, NoReturn
+
+__all__ = ["DEEPEST", "dumps", "fault", "loads_object"]
+
+DEEPEST = 32  # levels of lists and objects, the outermost included
+
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False, check_circular=False).encode
+_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)  # a string without end runs to the end: linear
+
+
+def dumps(value: dict[str, Any]) -> bytes:
+    """Return the UTF-8 text of *value*, in which `fault` found nothing.
+
+    Raises:
+        ValueError: A number is beyond what can be written or read back, or a text is no Unicode.
+    """
+    return _encode(value).encode()
+
+
+def fault(value: object, where: str, depth: int = 1) -> str:
+    """Say what in *value* JSON cannot carry unchanged, ``""`` for nothing.
+
+    Args:
+        value: What to look through.
+        where: What to call it in the answer.
+        depth: The level at which it stands; nothing deeper than `DEEPEST` is looked at.
+    """
+    if value is None or isinstance(value, str | int):
+        return ""
+    if isinstance(value, float):
+        return "" if isfinite(value) else f"{where} is {value}, which is no JSON number"
+    if not isinstance(value, list | tuple | dict):
+        return f"{where} is a {type(value).__name__}, which JSON cannot carry: convert it first"
+    if depth >= DEEPEST:
+        return f"{where} is nested more than {DEEPEST} levels deep"
+    if isinstance(value, dict):
+        for name in value:
+            if not isinstance(name, str):
+                return f"{where} has the name {name!r:.40}, a {type(name).__name__}: names must be str"
+    inside = value.items() if isinstance(value, dict) else enumerate(value)
+    return next((found for name, item in inside if (found := fault(item, f"{where}[{name!r:.40}]", depth + 1))), "")
+
+
+def loads_object(text: bytes) -> dict[str, Any]:
+    """Read one JSON object.
+
+    Raises:
+        ValueError: *text* is not UTF-8, not JSON, not an object, nested too deep, repeats a name, or has a number or text
+            that cannot be written again.
+    """
+    decoded = text.decode()
+    if decoded.count("[") + decoded.count("{") > DEEPEST and _depth(decoded) > DEEPEST:
+        raise ValueError(f"nested more than {DEEPEST} levels deep")
+    value = _decoder.decode(decoded)
+    if not isinstance(value, dict):
+        raise ValueError("not an object")
+    if "\\u" in decoded:
+        _encode(value).encode()  # refuses half a surrogate pair
+    return value
+
+
+def _depth(text: str) -> int:
+    depth = deepest = 0
+    for match in _STRING_OR_BRACKET.finditer(text):
+        first = match[0][0]
+        if first != '"':
+            depth += 1 if first in "[{" else -1
+            deepest = max(deepest, depth)
+    return deepest
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise ValueError("a name occurs twice")
+    return value
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not isfinite(number):
+        raise ValueError("a number is too large")
+    return number
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")
+
+
+_decoder = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_no_constant)

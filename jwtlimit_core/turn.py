@@ -1,0 +1,60 @@
+"""The lock of the in-process limiter: cheap, never waited for in a queue, and free again in a forked child."""
+
+import os
+import time
+from collections import deque
+from weakref import WeakSet
+
+__all__ = ["Turn"]
+
+
+class Turn(deque[None]):
+    """A lock for sections of a few microseconds without I/O: who pops the one token has the turn, and appends it again.
+
+    ``with turn:`` does just that. On the hottest path call ``turn.pop()``, ``turn.wait()`` on IndexError, and
+    ``turn.append(None)`` yourself. Both deque operations are documented as atomic, and cost a fifth of what a
+    `threading.Lock` costs that is only ever tried.
+
+    Threads that block on a lock hand it over one by one, and each waits for the interpreter in between: eight of them
+    then do a tenth of the work of one. So nobody blocks here; who does not get the turn yields and looks again.
+    """
+
+    __slots__ = ()
+    __hash__ = object.__hash__
+
+    def __init__(self) -> None:
+        super().__init__((None,))
+        _turns.add(self)
+
+    def __enter__(self) -> None:
+        try:
+            self.pop()
+        except IndexError:
+            self.wait()
+
+    def __exit__(self, *_error: object) -> None:
+        self.append(None)
+
+    def wait(self) -> None:
+        """Come back with the turn."""
+        while True:
+            time.sleep(0)
+            try:
+                return self.pop()
+            except IndexError:
+                continue
+
+
+# A child that is forked while another thread has the turn would wait for that thread for ever. A fork hook cannot be taken
+# back, so there is one for all turns, and it keeps none of them alive.
+_turns: "WeakSet[Turn]" = WeakSet()
+
+
+def _free_all() -> None:
+    for turn in list(_turns):
+        turn.clear()
+        turn.append(None)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_free_all)
