@@ -60,7 +60,7 @@ def decide(state: State | None, rate: Rate, now_ns: int, n: int, *, name: str, a
     lacking = n * rate.unit - level
     retry_after_ns: int | None = 0
     if allowed is None:
-        allowed = 0 <= n and lacking <= 0
+        allowed = n >= 0 and lacking <= 0
     if not allowed:
         possible = 0 <= n <= rate.burst
         retry_after_ns = behind_ns + -(-lacking // rate.refill) if possible else None

@@ -4,11 +4,11 @@ import dataclasses
 import inspect
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 from jwtlimit_core.errors import InvalidClaims, InvalidToken
 from jwtlimit_core.strict_json import fault
@@ -109,7 +109,7 @@ def payload_of(claims: RegisteredClaims | Mapping[str, object]) -> dict[str, Any
             continue
         if value.__class__ is not str and (problem := fault(value, f"claim {name!r:.40}")):
             raise InvalidClaims(problem)
-        if name in schema and not _fits(value, schema[name].type):
+        if name in schema and not schema[name].fits(value):
             raise InvalidClaims(_misfit(name, value, schema[name].type))
     check(claims)
     return payload
@@ -131,7 +131,7 @@ def claims_from(payload: Mapping[str, Any], claims_type: type[ClaimsType]) -> Cl
     for name, value in payload.items():
         if name not in schema:
             extra[name] = value
-        elif _fits(value, schema[name].type):
+        elif schema[name].fits(value):
             fields[name] = _as(value, schema[name].type)
         else:
             raise InvalidToken(_misfit(name, value, schema[name].type))
@@ -150,7 +150,7 @@ def registered_fault(payload: Mapping[str, Any]) -> str:
     for name in _TEXTS:
         if name in payload and not isinstance(payload[name], str):
             return f"claim {name!r} must be a str, not {type(payload[name]).__name__}: use str()"
-    if "aud" in payload and not _fits(payload["aud"], str | list[str]):
+    if "aud" in payload and not _is_audience(payload["aud"]):
         return f"claim 'aud' must be a str or a list of str, not {_kind(payload['aud'])}"
     for name in _DATES:
         if name not in payload:
@@ -191,32 +191,36 @@ class _Field(NamedTuple):
     """How one field is written and read: its resolved type, and the empty value that need not be written."""
 
     type: Any
+    fits: Callable[[object], bool]
     empty: object
 
 
-@lru_cache(maxsize=256)
-def _schema(claims_type: type[RegisteredClaims]) -> dict[str, _Field]:
+def _read_schema(claims_type: type[RegisteredClaims]) -> dict[str, _Field]:
     """Return the fields of *claims_type* that stand for one claim each."""
     if "__dataclass_fields__" not in vars(claims_type) and inspect.get_annotations(claims_type):
         raise TypeError(f"{claims_type.__name__} adds fields but is no dataclass: decorate it with @dataclass")
     try:
         hints = typing.get_type_hints(claims_type)
-    except Exception:  # a name in an annotation is not to be found from here: its claims are read as they are
+    except Exception:  # noqa: BLE001  the annotations are the application's: what cannot be resolved lets everything pass
         hints = {}
     schema = {}
     for item in dataclasses.fields(claims_type):
         if item.init and not (item.name == "extra" and issubclass(claims_type, Claims)):
             empty = item.default_factory() if callable(item.default_factory) else item.default
-            schema[item.name] = _Field(hints.get(item.name, Any), empty if empty in (None, [], {}, ()) else _UNWRITTEN)
+            hint = hints.get(item.name, Any)
+            schema[item.name] = _Field(hint, _checker(hint), empty if empty in (None, [], {}, ()) else _UNWRITTEN)
     return schema
 
+
+# Kept by class. The cast says to mypy that classes can be hashed, whatever their instances do.
+_schema = cast("Callable[[type[RegisteredClaims]], dict[str, _Field]]", lru_cache(maxsize=256)(_read_schema))
 
 _UNWRITTEN = object()  # equals no value: the field is always written
 
 
 def _fields_of(claims: RegisteredClaims) -> dict[str, Any]:
     payload = {}
-    for name, (_, empty) in _schema(type(claims)).items():
+    for name, (_, _, empty) in _schema(type(claims)).items():
         value = getattr(claims, name)
         if value is None if empty is None else value == empty:
             continue
@@ -238,24 +242,31 @@ def _timestamp(name: str, date: datetime) -> NumericDate:
     return int(seconds) if seconds.is_integer() else seconds
 
 
-def _fits(value: object, wanted: Any) -> bool:
-    """Say whether *value* is what the annotation *wanted* says; an annotation that says nothing about JSON fits all."""
+def _checker(wanted: Any) -> Callable[[object], bool]:
+    """Return the test for what the annotation *wanted* says; one that says nothing about JSON lets everything pass."""
     origin, arguments = typing.get_origin(wanted) or wanted, typing.get_args(wanted)
     if origin in (typing.Union, types.UnionType):
-        return any(_fits(value, option) for option in arguments)
+        options = [_checker(argument) for argument in arguments]
+        return lambda value: any(option(value) for option in options)
     if origin is typing.Literal:
-        return value in arguments
+        return lambda value: value in arguments
     if origin is types.NoneType:
-        return value is None
+        return lambda value: value is None
     if origin in (str, bool):
-        return isinstance(value, origin)
+        return lambda value: isinstance(value, origin)
     if origin in (int, float):
-        return isinstance(value, int | origin) and not isinstance(value, bool)
-    if origin in (list, tuple):
-        items = [argument for argument in arguments if argument is not Ellipsis]
-        return isinstance(value, list | tuple) and (len(items) != 1 or all(_fits(item, items[0]) for item in value))
+        return lambda value: isinstance(value, int | origin) and not isinstance(value, bool)
     if origin is dict:
-        return isinstance(value, dict) and (not arguments or all(_fits(item, arguments[1]) for item in value.values()))
+        inside = _checker(arguments[1]) if arguments else _anything
+        return lambda value: isinstance(value, dict) and all(map(inside, value.values()))
+    if origin in (list, tuple):
+        items = {argument for argument in arguments if argument is not Ellipsis}
+        inside = _checker(items.pop()) if len(items) == 1 else _anything
+        return lambda value: isinstance(value, list | tuple) and all(map(inside, value))
+    return _anything
+
+
+def _anything(_value: object) -> bool:
     return True
 
 
@@ -266,6 +277,9 @@ def _as(value: Any, wanted: Any) -> Any:
         if tuple in options and list not in options:
             return tuple(value)
     return value
+
+
+_is_audience = _checker(str | list[str])
 
 
 def _misfit(name: str, value: object, wanted: Any) -> str:

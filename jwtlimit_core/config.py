@@ -24,7 +24,7 @@ class Config:
     """What a `Processor` needs to know.
 
     Attributes:
-        secret_key: For HMAC algorithms: text (taken as UTF-8) or random bytes, at least 32 for HS256, 48 for HS384, 64 for HS512.
+        secret_key: For HMAC algorithms: text (taken as UTF-8) or bytes; at least 32 for HS256, 48 for HS384, 64 for HS512.
         signing_key: For the other algorithms: the private key, as an object of `cryptography` or as unencrypted PEM.
         verification_key: The public key; taken from *signing_key* where it is left out. Alone it makes a processor that
             only validates.
@@ -127,12 +127,12 @@ _LONGEST_S = 100 * 366 * 86_400
 
 
 def duration_s(value: object) -> Fraction:
-    """Return a timedelta or a number of seconds as exact seconds; -1 where *value* is neither, or over 100 years."""
+    """Return a timedelta or a number of seconds as seconds; -1 where *value* is neither, or over 100 years."""
     if isinstance(value, timedelta):
-        value = Fraction(value // timedelta(microseconds=1), 1_000_000)
-    elif not isinstance(value, int | float) or isinstance(value, bool):
-        return Fraction(-1)
-    return Fraction(value) if abs(value) <= _LONGEST_S else Fraction(-1)  # NaN is not <= anything
+        return duration_s(value / timedelta(seconds=1))
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LONGEST_S:  # NaN is not <= anything
+        return Fraction(value)
+    return Fraction(-1)
 
 
 def _is_text(value: object) -> bool:

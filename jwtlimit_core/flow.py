@@ -1,20 +1,18 @@
 """Steps of I/O written once, for callers with and without an event loop.
 
 A flow is a generator: it yields a `Call` when it needs something done outside, and is sent the answer (or thrown the error).
-What must be decided stays in the flow; whether the call is awaited is known when the call is made, not found out from its answer.
+What must be decided stays in the flow. Whether a call is awaited is known when it is made, not found out from its answer.
 """
 
 from collections.abc import Awaitable, Callable, Generator
-from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 __all__ = ["Call", "Flow", "run", "run_async"]
 
 _Result = TypeVar("_Result")
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """One thing to do outside: call *function* with *arguments*, and await the answer if *awaits*."""
 
     function: Callable[..., Any]
@@ -32,12 +30,12 @@ def run(flow: Flow[_Result]) -> _Result:
         while True:
             try:
                 answer = call.function(*call.arguments)
-            except BaseException as error:  # everything goes to the flow, which may tidy up; it is raised from there
+            except BaseException as error:  # noqa: BLE001  the flow may tidy up; it raises what it does not handle
                 call = flow.throw(error)
             else:
                 call = flow.send(answer)
     except StopIteration as stop:
-        return cast(_Result, stop.value)
+        return cast("_Result", stop.value)
 
 
 async def run_async(flow: Flow[_Result]) -> _Result:
@@ -48,10 +46,10 @@ async def run_async(flow: Flow[_Result]) -> _Result:
             try:
                 answer = call.function(*call.arguments)
                 if call.awaits:
-                    answer = await cast(Awaitable[Any], answer)
-            except BaseException as error:  # everything goes to the flow, a cancellation too
+                    answer = await cast("Awaitable[Any]", answer)
+            except BaseException as error:  # noqa: BLE001  as above, a cancellation too
                 call = flow.throw(error)
             else:
                 call = flow.send(answer)
     except StopIteration as stop:
-        return cast(_Result, stop.value)
+        return cast("_Result", stop.value)

@@ -68,9 +68,7 @@ class RateLimiter:
         self._turn = Turn()
 
     @classmethod
-    def from_rate(
-        cls, rate: Rate | str, *, name: str = "default", max_buckets: int = 10_000, clock: Clock = time
-    ) -> Self:
+    def from_rate(cls, rate: Rate | str, *, name: str = "default", max_buckets: int = 10_000, clock: Clock = time) -> Self:
         """Make a limiter for *rate*, a `Rate` or a text that `Rate.parse` reads."""
         if not isinstance(rate, Rate):
             rate = Rate.parse(rate)
@@ -207,9 +205,7 @@ class RateLimiter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self.close()
 
     def __len__(self) -> int:

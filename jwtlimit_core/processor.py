@@ -5,7 +5,7 @@ nothing is charged for a call that was going to fail anyway.
 """
 
 import inspect
-import secrets
+import os
 from collections.abc import Mapping
 from copy import copy
 from math import ceil
@@ -49,7 +49,10 @@ class _Issuer:
         self._jws = config.jws
         self._closed = False
         self._leeway_ns = ceil(duration_s(config.leeway) * _NS_PER_SECOND)
-        self._ttl_s = {"access": ceil(duration_s(config.access_token_ttl)), "refresh": ceil(duration_s(config.refresh_token_ttl))}
+        self._ttl_s = {
+            "access": ceil(duration_s(config.access_token_ttl)),
+            "refresh": ceil(duration_s(config.refresh_token_ttl)),
+        }
         audience = config.audience
         self._audiences = frozenset((audience,) if isinstance(audience, str) else audience or ())
         self._default_audience = audience if audience is None or isinstance(audience, str) else list(audience)
@@ -58,7 +61,10 @@ class _Issuer:
         if self._limiter is None and config.enable_rate_limit:
             self._limiter = RateLimiter.from_rate(config.rate, name="issue", clock=config.clock)
             self._closes_limiter = True
-        self._ask = getattr(self._limiter, "acquire", None) or getattr(self._limiter, "allow", None)
+        allow, acquire = (getattr(self._limiter, name, None) for name in ("allow", "acquire"))
+        # In process a yes is asked for first, being cheaper than a whole decision; elsewhere each question is a round trip.
+        self._ask: Any = allow if isinstance(self._limiter, RateLimiter) else acquire or allow
+        self._ask_again = acquire if isinstance(self._limiter, RateLimiter) else None
         self._limiter_awaits = inspect.iscoroutinefunction(self._ask)
         self._hook_awaits = inspect.iscoroutinefunction(config.before_issue)
 
@@ -100,6 +106,8 @@ class _Issuer:
                 raise TypeError(f"normalize_key must return a str, not {type(key).__name__}")
         try:
             answer = yield Call(self._ask, (key,), self._limiter_awaits)
+            if answer is False and self._ask_again is not None:
+                answer = yield Call(self._ask_again, (key,))
         except Exception as error:  # the limiter may be the application's: whatever it raises, it gave no answer
             self._check_open()
             if isinstance(error, LimiterUnavailable):
@@ -121,7 +129,7 @@ class _Issuer:
             payload.setdefault("aud", self._default_audience)
         payload["iat"] = issued_at
         payload["exp"] = issued_at + self._ttl_s[token_type]
-        payload["jti"] = secrets.token_urlsafe(_JTI_BYTES)
+        payload["jti"] = os.urandom(_JTI_BYTES).hex()
         payload["token_type"] = token_type
         try:
             return self._jws.signing_input(payload)
@@ -181,8 +189,8 @@ class _Issuer:
 class Processor(_Issuer):
     """Issues and validates tokens, for code without an event loop. Safe to share between threads.
 
-    The four issuing calls charge one bucket for each key (see `resolve_key`); a call that fails for another reason than the limit
-    charges nothing. `validate` and `validate_into` never touch the limiter.
+    The four issuing calls charge one bucket for each key (see `resolve_key`); a call that fails for another reason than
+    the limit charges nothing. `validate` and `validate_into` never touch the limiter.
 
     Raises:
         ConfigError: The limiter or the hook of *config* is a coroutine: those belong into an `AsyncProcessor`.
@@ -270,9 +278,7 @@ class Processor(_Issuer):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self.close()
 
 

@@ -152,7 +152,7 @@ class CompactJWS:
             if hasattr(verification, "public_key"):
                 raise ConfigError("verification_key must be a public key: a private one goes into signing_key")
         else:
-            verification = signing.public_key()  # type: ignore[union-attr]
+            verification = signing.public_key()
         return signing, verification
 
     def _asymmetric(self, name: str, key: object) -> object:
@@ -163,9 +163,9 @@ class CompactJWS:
             raise ConfigError(f"{name} must be a key object or unencrypted PEM for {self._alg}") from None
         if isinstance(prepared, RSAPrivateKey | RSAPublicKey) and prepared.key_size < _RSA_BITS:
             raise ConfigError(f"{name} has {prepared.key_size} bits: {self._alg} needs {_RSA_BITS} or more")
-        if isinstance(prepared, EllipticCurvePrivateKey | EllipticCurvePublicKey):
-            if prepared.curve.name != _CURVES.get(self._alg):
-                raise ConfigError(f"{name} is on the curve {prepared.curve.name}: {self._alg} needs {_CURVES[self._alg]}")
+        curve = _CURVES.get(self._alg)
+        if isinstance(prepared, EllipticCurvePrivateKey | EllipticCurvePublicKey) and prepared.curve.name != curve:
+            raise ConfigError(f"{name} is on the curve {prepared.curve.name}: {self._alg} needs {curve}")
         return prepared
 
 
