@@ -3,7 +3,7 @@
 import os
 import time
 from collections import deque
-from weakref import WeakSet
+from weakref import WeakValueDictionary
 
 __all__ = ["Turn"]
 
@@ -20,11 +20,10 @@ class Turn(deque[None]):
     """
 
     __slots__ = ()
-    __hash__ = object.__hash__
 
     def __init__(self) -> None:
         super().__init__((None,))
-        _turns.add(self)
+        _turns[id(self)] = self
 
     def __enter__(self) -> None:
         try:
@@ -47,11 +46,11 @@ class Turn(deque[None]):
 
 # A child that is forked while another thread has the turn would wait for that thread for ever. A fork hook cannot be taken
 # back, so there is one for all turns, and it keeps none of them alive.
-_turns: "WeakSet[Turn]" = WeakSet()
+_turns: "WeakValueDictionary[int, Turn]" = WeakValueDictionary()
 
 
 def _free_all() -> None:
-    for turn in list(_turns):
+    for turn in list(_turns.values()):
         turn.clear()
         turn.append(None)
 
