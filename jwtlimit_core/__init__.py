@@ -7,6 +7,7 @@ from jwtlimit_core.claims import Claims, RegisteredClaims
 from jwtlimit_core.clock import Clock
 from jwtlimit_core.config import Config
 from jwtlimit_core.decision import Decision, RateLimitExceeded
+from jwtlimit_core.engine import Engine, RequestView
 from jwtlimit_core.errors import (
     ConfigError,
     InvalidAudience,
@@ -22,7 +23,9 @@ from jwtlimit_core.errors import (
     TokenRevoked,
     TokenTypeMismatch,
 )
+from jwtlimit_core.http import Response
 from jwtlimit_core.keys import resolve_key
+from jwtlimit_core.limit import Limit
 from jwtlimit_core.limiter import RateLimiter
 from jwtlimit_core.processor import AsyncProcessor, Processor
 from jwtlimit_core.provider import AsyncRateLimitProvider, RateLimitKeyer, RateLimitProvider
@@ -37,11 +40,13 @@ __all__ = [
     "Config",
     "ConfigError",
     "Decision",
+    "Engine",
     "InvalidAudience",
     "InvalidClaims",
     "InvalidIssuer",
     "InvalidToken",
     "JWTLimitError",
+    "Limit",
     "LimiterUnavailable",
     "Processor",
     "ProcessorClosed",
@@ -51,6 +56,8 @@ __all__ = [
     "RateLimitProvider",
     "RateLimiter",
     "RegisteredClaims",
+    "RequestView",
+    "Response",
     "TokenError",
     "TokenExpired",
     "TokenNotYetValid",

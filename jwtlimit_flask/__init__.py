@@ -1,1 +1,5 @@
-"""The Flask adapter of jwtlimit."""
+"""jwtlimit for Flask: one extension, `JWTLimit`."""
+
+from jwtlimit_flask.extension import JWTLimit
+
+__all__ = ["JWTLimit"]

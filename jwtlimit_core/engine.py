@@ -1,0 +1,168 @@
+"""What happens to one request: which limits it meets, whom it is charged to, and what is answered.
+
+An adapter shows the request as a `RequestView`, runs the flows, and turns a `Response` into its framework's; nothing more.
+"""
+
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from jwtlimit_core.client_address import NO_ADDRESS, address_key
+from jwtlimit_core.clock import Clock
+from jwtlimit_core.config import Config
+from jwtlimit_core.decision import Decision, RateLimitExceeded
+from jwtlimit_core.errors import ConfigError, LimiterUnavailable
+from jwtlimit_core.flow import Call, Flow
+from jwtlimit_core.http import Headers, Response, rate_limit_headers, refusal
+from jwtlimit_core.limit import Limit
+from jwtlimit_core.limiter import RateLimiter
+from jwtlimit_core.processor import Processor
+from jwtlimit_core.rate import Rate
+from jwtlimit_core.spend import acquire_all
+
+__all__ = ["Engine", "OnRefused", "RequestView"]
+
+logger = logging.getLogger("jwtlimit")
+
+
+class RequestView(Protocol):
+    """A request, as far as limits look at it."""
+
+    @property
+    def method(self) -> str:
+        """The method, in upper case."""
+
+    @property
+    def peer(self) -> str | None:
+        """The address at the other end of the socket; None or empty where there is none."""
+
+    @property
+    def raw(self) -> Any:
+        """The framework's own request."""
+
+    def header(self, name: str) -> str | None:
+        """Return the value of a header, None where the request has none."""
+
+
+OnRefused = Callable[[Decision, RequestView], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Issuance:
+    """The two processors of an application, alike but for the limit, and the limiter of the first."""
+
+    limiter: RateLimiter
+    limited: Processor
+    unlimited: Processor
+
+
+class Engine:
+    """The limits of one application.
+
+    Args:
+        config: How tokens are made; None for an application that makes none.
+        issue_rate: How many are issued to one subject.
+        headers: Whether answers within the limits tell how much is left.
+        ipv6_prefix: The bits by which IPv6 addresses are grouped.
+        clock: Where the time comes from.
+        on_refused: Called with the decision and the request for each 429, for logs and metrics; what it raises is logged.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: Config | None,
+        issue_rate: Rate,
+        headers: bool = True,
+        ipv6_prefix: int = 64,
+        clock: Clock = time,
+        on_refused: OnRefused | None = None,
+    ) -> None:
+        self._headers = headers
+        self._ipv6_prefix = ipv6_prefix
+        self._clock = clock
+        self._on_refused = on_refused
+        self._limiters: dict[tuple[str, Rate], RateLimiter] = {}
+        self._warned_of_no_address = False
+        self._issuance = None
+        if config is not None:
+            limiter = RateLimiter.from_rate(issue_rate, name="issue", clock=clock)
+            limited = Processor(replace(config, rate_limiter=limiter))
+            self._issuance = Issuance(limiter, limited, Processor(replace(config, rate_limiter=None)))
+        logger.info(
+            "%s; counted in this process alone (pid %d): each worker has the whole limit for itself",
+            f"tokens are issued at {issue_rate} for each subject" if config else "no key is set: no tokens are issued",
+            os.getpid(),
+        )
+
+    def processor(self, *, enabled: bool) -> Processor:
+        """Return the processor that limits, or with *enabled* False the one that does not.
+
+        Raises:
+            ConfigError: No key was configured.
+        """
+        if self._issuance is None:
+            raise ConfigError("no key is set: set SECRET_KEY, SIGNING_KEY or VERIFICATION_KEY to issue or validate tokens")
+        return self._issuance.limited if enabled else self._issuance.unlimited
+
+    def admit(self, view: RequestView, limits: Sequence[Limit]) -> Flow[Headers]:
+        """Charge a request to all of *limits* that it meets, or to none.
+
+        A CORS preflight is not charged: it comes from the browser, not from its user.
+
+        Returns:
+            The headers that its answer should have.
+
+        Raises:
+            RateLimitExceeded: One of them refuses.
+            Exception: What a key function raises; nothing has been charged.
+        """
+        if view.method == "OPTIONS" and view.header("Access-Control-Request-Method"):
+            return ()
+        spends = []
+        for limit in limits:
+            if limit.methods is None or view.method in limit.methods:
+                key = yield from self._key(limit, view)
+                if key:
+                    spends.append((self._limiter(limit), key, limit.cost))
+        if not spends:
+            return ()
+        decision = yield Call(acquire_all, (spends,))
+        if not decision.allowed:
+            raise RateLimitExceeded(decision)
+        return rate_limit_headers(decision.parts) if self._headers else ()
+
+    def refuse(self, error: RateLimitExceeded | LimiterUnavailable, view: RequestView) -> Response:
+        """Return the answer to *error*, and tell `on_refused` of it."""
+        if self._on_refused is not None and isinstance(error, RateLimitExceeded):
+            try:
+                self._on_refused(error.decision, view)
+            except Exception:  # the hook is the application's: a broken metric must not break the answer
+                logger.exception("on_refused failed")
+        return refusal(error)
+
+    def reset_all(self) -> None:
+        """Give everybody the full quota back; meant for tests."""
+        for limiter in list(self._limiters.values()):
+            limiter.reset_all()
+        if self._issuance is not None:
+            self._issuance.limiter.reset_all()
+
+    def _key(self, limit: Limit, view: RequestView) -> Flow[str]:
+        if callable(limit.key):
+            return (yield Call(limit.key, (view.raw,))) or ""
+        key = address_key(view.peer, ipv6_prefix=self._ipv6_prefix)
+        if key == NO_ADDRESS and not self._warned_of_no_address:
+            self._warned_of_no_address = True
+            logger.warning("a request came without an address, from a unix socket: all such requests share one bucket")
+        return key
+
+    def _limiter(self, limit: Limit) -> RateLimiter:
+        known = self._limiters.get((limit.name, limit.rate))
+        if known is not None:
+            return known
+        made = RateLimiter.from_rate(limit.rate, name=limit.name, clock=self._clock)
+        return self._limiters.setdefault((limit.name, limit.rate), made)  # of first requests at once, one makes it

@@ -1,0 +1,116 @@
+"""What a limit says over HTTP: header fields and problem details, as values that any framework can send.
+
+Retry-After is of RFC 9110 section 10.2.3, 429 of RFC 6585 section 4, the body of RFC 9457; RateLimit and RateLimit-Policy are
+structured fields (RFC 9651) with the names of draft-ietf-httpapi-ratelimit-headers-11.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from jwtlimit_core.decision import Decision, RateLimitExceeded
+from jwtlimit_core.errors import LimiterUnavailable
+
+__all__ = ["Headers", "Response", "rate_limit_headers", "refusal"]
+
+Headers = tuple[tuple[str, str], ...]
+
+_NS_PER_SECOND = 1_000_000_000
+_LARGEST_INTEGER = 999_999_999_999_999  # of a structured field
+_PROBLEMS = "https://iana.org/assignments/http-problem-types"
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A whole answer.
+
+    Attributes:
+        status: The status code.
+        headers: The headers that belong on every answer of this kind, the application's own included; no name occurs twice.
+        body: The default body.
+        content_type: What *body* is.
+    """
+
+    status: int
+    headers: Headers
+    body: bytes
+    content_type: str = "application/problem+json"
+
+
+def refusal(error: RateLimitExceeded | LimiterUnavailable) -> Response:
+    """Return the default answer to *error*: 429 for a limit that was exceeded, 503 for one that gave no answer."""
+    problem: dict[str, object]
+    wait_s = _wait_s(error)
+    again = "" if wait_s is None else f" Try again in {wait_s} second{'' if wait_s == 1 else 's'}."
+    if isinstance(error, RateLimitExceeded):
+        status = 429
+        problem = {
+            "type": f"{_PROBLEMS}#quota-exceeded",
+            "title": "Too Many Requests",
+            "status": status,
+            "detail": f"A limit on requests was exceeded.{again or ' Waiting does not help.'}",
+            "violated-policies": [part.name for part in _refusing(error.decision)],
+        }
+    else:
+        status = 503
+        problem = {
+            "type": f"{_PROBLEMS}#temporary-reduced-capacity",
+            "title": "Service Unavailable",
+            "status": status,
+            "detail": f"The service cannot say now whether this request is within its limits.{again}",
+        }
+    headers: Headers = (("Cache-Control", "no-store"),)
+    if wait_s is not None:
+        headers += (("Retry-After", str(wait_s)),)
+    if isinstance(error, RateLimitExceeded):
+        headers += rate_limit_headers(_refusing(error.decision))
+    return Response(status, headers, json.dumps(problem).encode())
+
+
+def rate_limit_headers(decisions: Sequence[Decision]) -> Headers:
+    """Return RateLimit-Policy and RateLimit for *decisions*, one item each."""
+    return (
+        ("RateLimit-Policy", ", ".join(map(_policy, decisions))),
+        ("RateLimit", ", ".join(map(_state, decisions))),
+    )
+
+
+def _wait_s(error: RateLimitExceeded | LimiterUnavailable) -> int | None:
+    """Return the whole seconds to wait, rounded up, at least 1; None where waiting never helps."""
+    if isinstance(error, LimiterUnavailable):
+        return max(1, _seconds(int(error.retry_after * _NS_PER_SECOND)))
+    wait_ns = error.decision.retry_after_ns
+    return None if wait_ns is None else max(1, _seconds(wait_ns))
+
+
+def _refusing(decision: Decision) -> list[Decision]:
+    """Return the single decisions that refuse: only those, so that no ``t`` ends later than Retry-After."""
+    return [part for part in decision.parts or (decision,) if not part.allowed]
+
+
+def _policy(decision: Decision) -> str:
+    rate = decision.rate
+    window_s, rest = divmod(rate.burst * rate.window_ns, rate.limit * _NS_PER_SECOND)
+    window = f";w={window_s}" if not rest and window_s <= _LARGEST_INTEGER else ""
+    return f"{_quoted(decision.name)};q={rate.burst}{window}"
+
+
+def _state(decision: Decision) -> str:
+    rate = decision.rate
+    reset = ""
+    if decision.reset_after_ns:
+        # Until there is one token more: until full, less the time that the tokens after that one take.
+        later_ns = (rate.burst - decision.remaining - 1) * rate.unit // rate.refill
+        reset = f";t={min(max(1, _seconds(decision.reset_after_ns - later_ns)), _LARGEST_INTEGER)}"
+    return f"{_quoted(decision.name)};r={decision.remaining}{reset}"
+
+
+def _seconds(ns: int) -> int:
+    return -(-ns // _NS_PER_SECOND)
+
+
+def _quoted(name: str) -> str:
+    """Return *name* as a String of RFC 9651 section 3.3.3; what is not printable ASCII is percent-encoded."""
+    printable = "".join(char if " " <= char <= "~" else quote(char, errors="replace") for char in name)
+    return '"' + printable.replace("\\", "\\\\").replace('"', '\\"') + '"'
