@@ -16,7 +16,7 @@ from jwtlimit_core.decision import Decision
 from jwtlimit_core.errors import ConfigError, LimiterUnavailable
 from jwtlimit_core.eviction import idle_limit_ns, make_room
 from jwtlimit_core.keys import StoredKey, stored_key
-from jwtlimit_core.rate import Rate
+from jwtlimit_core.rate import Rate, shown
 from jwtlimit_core.turn import Turn
 
 __all__ = ["RateLimiter", "acquire_together"]
@@ -40,7 +40,7 @@ class RateLimiter:
         ConfigError: A value is out of its bounds.
     """
 
-    __slots__ = ("_buckets", "_clock", "_closed", "_idle_ns", "_turn", "max_buckets", "name", "rate")
+    __slots__ = ("_buckets", "_closed", "_idle_ns", "_now_ns", "_turn", "max_buckets", "name", "rate")
 
     def __init__(
         self,
@@ -54,14 +54,14 @@ class RateLimiter:
     ) -> None:
         self.rate = Rate(max_rate, window, burst)
         if not isinstance(name, str) or not name:
-            raise ConfigError(f"name must be a str of 1 or more characters, not {name!r:.80}")
+            raise ConfigError(f"name must be a str of 1 or more characters, not {shown(name)}")
         if not isinstance(max_buckets, int) or isinstance(max_buckets, bool) or max_buckets < 1:
-            raise ConfigError(f"max_buckets must be an int of 1 or more, not {max_buckets!r}")
+            raise ConfigError(f"max_buckets must be an int of 1 or more, not {shown(max_buckets)}")
         if not callable(getattr(clock, "monotonic_ns", None)):
-            raise ConfigError(f"clock must have monotonic_ns(), as the time module has, not {clock!r:.80}")
+            raise ConfigError(f"clock must have monotonic_ns(), as the time module has, not {shown(clock)}")
         self.name = name
         self.max_buckets = max_buckets
-        self._clock = clock
+        self._now_ns = clock.monotonic_ns  # bound here: a test that freezes time later does not date buckets decades ahead
         self._idle_ns = idle_limit_ns(self.rate)
         self._buckets: OrderedDict[StoredKey, State] = OrderedDict()
         self._closed = False
@@ -100,7 +100,7 @@ class RateLimiter:
             buckets.move_to_end(key)
             level, seen_ns = state
             rate = self.rate
-            now_ns = self._clock.monotonic_ns()
+            now_ns = self._now_ns()
             if now_ns > seen_ns:
                 level += rate.refill * (now_ns - seen_ns)
                 if level > rate.capacity:
@@ -240,7 +240,7 @@ class RateLimiter:
 
     def _take(self, key: str, n: int) -> tuple[bool, State, int]:
         """Take *n* tokens, 1 to burst, if they are there; return whether they were, the state that follows, and now."""
-        now_ns = self._clock.monotonic_ns()
+        now_ns = self._now_ns()
         found = stored_key(key)
         allowed, after = take(self._buckets.get(found), self.rate, now_ns, n)
         self._store(found, after, now_ns)
@@ -257,7 +257,7 @@ class RateLimiter:
     def _look(self, key: str, n: int) -> Decision:
         """Describe the bucket of *key*, which may be any text, to somebody who asks for *n*, which may be any number."""
         state = self._buckets.get(stored_key(key))
-        decision = decide(state, self.rate, self._clock.monotonic_ns(), n, name=self.name)
+        decision = decide(state, self.rate, self._now_ns(), n, name=self.name)
         return decision if key or n == 0 else replace(decision, allowed=False, retry_after_ns=None)
 
 
@@ -276,7 +276,7 @@ def acquire_together(spends: Sequence[tuple[RateLimiter, str, int]]) -> list[Dec
         spends: Limiter, key and tokens; no pair of limiter and key twice.
 
     Returns:
-        The single decisions. Where one refuses, none has been charged; the others then say what they would have answered.
+        The single decisions. Where one refuses, none has been charged; each then says what `RateLimiter.peek` would.
 
     Raises:
         LimiterUnavailable: One of the limiters is closed; none has been charged.
@@ -291,7 +291,7 @@ def acquire_together(spends: Sequence[tuple[RateLimiter, str, int]]) -> list[Dec
                 decisions.append(limiter._look(key, n))
                 continue
             limiter._check_open()
-            now_ns, found = limiter._clock.monotonic_ns(), stored_key(key)
+            now_ns, found = limiter._now_ns(), stored_key(key)
             before = limiter._buckets.get(found)
             allowed, after = take(before, limiter.rate, now_ns, n)
             decisions.append(decide(after, limiter.rate, now_ns, n, name=limiter.name, allowed=allowed))
@@ -301,8 +301,10 @@ def acquire_together(spends: Sequence[tuple[RateLimiter, str, int]]) -> list[Dec
             limiter, _, n = spends[index]
             if charge:
                 limiter._store(found, after, now_ns)
-            elif before is not None:  # a refused call is a use, but takes nothing
-                _, untouched = take(before, limiter.rate, now_ns, 0)
-                limiter._store(found, untouched, now_ns)
+            else:
+                untouched = None
+                if before is not None:  # a refused call is a use, but takes nothing
+                    _, untouched = take(before, limiter.rate, now_ns, 0)
+                    limiter._store(found, untouched, now_ns)
                 decisions[index] = decide(untouched, limiter.rate, now_ns, n, name=limiter.name)
         return decisions

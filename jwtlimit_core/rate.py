@@ -8,7 +8,7 @@ from math import gcd, isfinite
 
 from jwtlimit_core.errors import ConfigError
 
-__all__ = ["Rate"]
+__all__ = ["Rate", "shown"]
 
 _NS_PER_SECOND = 1_000_000_000
 _MAX_COUNT = 999_999_999_999_999  # the largest Integer of a structured field: RFC 9651 section 3.3.1
@@ -32,8 +32,8 @@ _UNIT_NAMES = {
 _TEXT = re.compile(
     r"""\s* (?P<limit>[0-9]{1,15})
         \s* (?: / | \s per \s )
-        \s* (?P<count>[0-9]{0,18}) \s* (?P<unit>[a-z]+)
-        \s* (?: ; \s* burst \s* = \s* (?P<burst>[0-9]{1,15}) \s* )? """,
+        \s* (?: (?P<count>[0-9]{1,23}) \s* )? (?P<unit>[a-z]+)
+        \s* (?: ; \s* burst \s* = \s* (?P<burst>[0-9]{1,15}) )? \s* """,
     re.VERBOSE | re.IGNORECASE | re.ASCII,
 )
 
@@ -69,15 +69,15 @@ class Rate:
     def __init__(self, limit: int, window: timedelta | float | Fraction, burst: int | None = None) -> None:
         problems = []
         if not _is_count(limit):
-            problems.append(f"limit must be an int from 1 to {_MAX_COUNT}, not {limit!r}")
+            problems.append(f"limit must be an int from 1 to {_MAX_COUNT}, not {shown(limit)}")
         if burst is None:
             burst = limit
         elif not _is_count(burst):
-            problems.append(f"burst must be an int from 1 to {_MAX_COUNT} (or None for the limit), not {burst!r}")
+            problems.append(f"burst must be an int from 1 to {_MAX_COUNT} (or None for the limit), not {shown(burst)}")
         window_ns = _nanoseconds(window)
         if window_ns is None or not 1 <= window_ns <= _MAX_WINDOW_NS:
             problems.append(
-                f"window must be a timedelta or a number of seconds, from a nanosecond to timedelta.max, not {window!r}"
+                f"window must be a timedelta or a number of seconds, from a nanosecond to timedelta.max, not {shown(window)}"
             )
             window_ns = 1
         if problems:
@@ -100,7 +100,7 @@ class Rate:
         match = _TEXT.fullmatch(text) if isinstance(text, str) else None
         unit = match and _UNIT_NAMES.get(match["unit"].lower())
         if not match or not unit:
-            raise ConfigError(f"a rate must read like '100/m', '5/30s' or '10/s;burst=50', not {text!r:.80}")
+            raise ConfigError(f"a rate must read like '100/m', '5/30s' or '10/s;burst=50', not {shown(text)}")
         window = Fraction(int(match["count"] or 1) * _UNITS_NS[unit], _NS_PER_SECOND)
         return cls(int(match["limit"]), window, int(match["burst"]) if match["burst"] else None)
 
@@ -109,6 +109,14 @@ class Rate:
         count = self.window_ns // _UNITS_NS[unit]
         burst = "" if self.burst == self.limit else f";burst={self.burst}"
         return f"{self.limit}/{'' if count == 1 else count}{unit}{burst}"
+
+
+def shown(value: object) -> str:
+    """Return *value* as it stands in a message: cut short, and never an error of its own."""
+    try:
+        return f"{value!r:.80}"
+    except ValueError:  # an int of more digits than Python converts to text
+        return f"a {type(value).__name__} of too many digits"
 
 
 def _is_count(value: object) -> bool:

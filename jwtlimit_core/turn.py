@@ -55,5 +55,5 @@ def _free_all() -> None:
         turn.append(None)
 
 
-if hasattr(os, "register_at_fork"):
+if hasattr(os, "register_at_fork"):  # pragma: no branch - Windows does not fork
     os.register_at_fork(after_in_child=_free_all)
