@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from jwtlimit_core.client_address import NO_ADDRESS, address_key
 from jwtlimit_core.clock import Clock
@@ -118,6 +118,7 @@ class Engine:
 
         Raises:
             RateLimitExceeded: One of them refuses.
+            TypeError: A key function returns something else than a str or None; nothing has been charged.
             Exception: What a key function raises; nothing has been charged.
         """
         if view.method == "OPTIONS" and view.header("Access-Control-Request-Method"):
@@ -126,7 +127,7 @@ class Engine:
         for limit in limits:
             if limit.methods is None or view.method in limit.methods:
                 key = yield from self._key(limit, view)
-                if key:
+                if key is not None and key != "":
                     spends.append((self._limiter(limit), key, limit.cost))
         if not spends:
             return ()
@@ -151,9 +152,9 @@ class Engine:
         if self._issuance is not None:
             self._issuance.limiter.reset_all()
 
-    def _key(self, limit: Limit, view: RequestView) -> Flow[str]:
+    def _key(self, limit: Limit, view: RequestView) -> Flow[str | None]:
         if callable(limit.key):
-            return (yield Call(limit.key, (view.raw,))) or ""
+            return cast("str | None", (yield Call(limit.key, (view.raw,))))
         key = address_key(view.peer, ipv6_prefix=self._ipv6_prefix)
         if key == NO_ADDRESS and not self._warned_of_no_address:
             self._warned_of_no_address = True

@@ -50,7 +50,7 @@ def refusal(error: RateLimitExceeded | LimiterUnavailable) -> Response:
             "title": "Too Many Requests",
             "status": status,
             "detail": f"A limit on requests was exceeded.{again or ' Waiting does not help.'}",
-            "violated-policies": [part.name for part in _refusing(error.decision)],
+            "violated-policies": [_printable(part.name) for part in _refusing(error.decision)],
         }
     else:
         status = 503
@@ -100,8 +100,9 @@ def _state(decision: Decision) -> str:
     rate = decision.rate
     reset = ""
     if decision.reset_after_ns:
-        # Until there is one token more: until full, less the time that the tokens after that one take.
-        later_ns = (rate.burst - decision.remaining - 1) * rate.unit // rate.refill
+        # Until there is one token more: until full, less the time that the tokens after that one take; that time is rounded
+        # up, so that no t is later than Retry-After.
+        later_ns = -(-(rate.burst - decision.remaining - 1) * rate.unit // rate.refill)
         reset = f";t={min(max(1, _seconds(decision.reset_after_ns - later_ns)), _LARGEST_INTEGER)}"
     return f"{_quoted(decision.name)};r={decision.remaining}{reset}"
 
@@ -111,6 +112,10 @@ def _seconds(ns: int) -> int:
 
 
 def _quoted(name: str) -> str:
-    """Return *name* as a String of RFC 9651 section 3.3.3; what is not printable ASCII is percent-encoded."""
-    printable = "".join(char if " " <= char <= "~" else quote(char, errors="replace") for char in name)
-    return '"' + printable.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    """Return *name* as a String of RFC 9651 section 3.3.3."""
+    return '"' + _printable(name).replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _printable(name: str) -> str:
+    """Return *name* in printable ASCII, the rest percent-encoded: the same text in headers and bodies."""
+    return "".join(char if " " <= char <= "~" else quote(char, errors="replace") for char in name)

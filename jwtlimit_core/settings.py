@@ -1,5 +1,6 @@
 """The settings of every framework: their names, and the one reading of their values."""
 
+import re
 import time
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -17,6 +18,7 @@ _KEYS = ("SECRET_KEY", "SIGNING_KEY", "VERIFICATION_KEY")
 _TOKENS = (*_KEYS, "ALGORITHM", "ISSUER", "AUDIENCE", "ACCESS_TOKEN_TTL", "REFRESH_TOKEN_TTL", "LEEWAY")
 _ENGINE = {"ENABLED": True, "HEADERS": True, "IPV6_PREFIX": 64}
 _NAMES = (*_TOKENS, *_ENGINE, "ISSUE_RATE")
+_FIELD = re.compile(r"^[a-z_]+|(?:secret|signing|verification)_key")  # a problem begins with the field that has it
 
 
 def build_engine(
@@ -77,6 +79,5 @@ def build_engine(
 
 
 def _in_settings(problem: str, prefix: str) -> str:
-    """Return the *problem* of a `Config` with the name of the setting where it has the name of the field."""
-    field, _, rest = problem.partition(" ")
-    return f"{prefix}{field.upper()} {rest}" if field.upper() in _TOKENS else problem
+    """Return the *problem* of a `Config` with the names of settings where it has the names of fields."""
+    return _FIELD.sub(lambda field: f"{prefix}{field[0].upper()}" if field[0].upper() in _TOKENS else field[0], problem)

@@ -12,7 +12,7 @@ from flask import Flask, Request, Response, current_app, request
 from flask.typing import ResponseReturnValue
 from werkzeug.exceptions import HTTPException, ServiceUnavailable, TooManyRequests
 
-from jwtlimit_core import Clock, ConfigError, JWTLimitError, LimiterUnavailable, Processor, Rate, RateLimitExceeded
+from jwtlimit_core import Clock, ConfigError, LimiterUnavailable, Processor, Rate, RateLimitExceeded
 from jwtlimit_core.config import BeforeIssue
 from jwtlimit_core.engine import Engine, OnRefused
 from jwtlimit_core.flow import run
@@ -26,7 +26,6 @@ R = TypeVar("R")
 
 _PREFIX = "JWTLIMIT_"
 _HEADERS = "jwtlimit.headers"  # in the environ of a request: the headers that its answer shall have
-_REFUSAL = "jwtlimit.refusal"  # and the error that was noted last, with the default answer to it
 
 logger = logging.getLogger("jwtlimit")
 
@@ -48,6 +47,7 @@ class _View:
 class _Decorated(NamedTuple):
     """What `JWTLimit.rate_limit` made; the wrapper itself is in it, since `functools.wraps` of others copies attributes."""
 
+    extension: "JWTLimit"
     wrapper: Callable[..., Any]
     function: Callable[..., Any]
     limits: tuple[Limit, ...]
@@ -91,30 +91,18 @@ class JWTLimit:
         engines = app.extensions.setdefault("jwtlimit", {})
         if self in engines:
             return
-        engines[self] = engine = build_engine(
+        engine = build_engine(
             {name.removeprefix(_PREFIX): value for name, value in app.config.items() if name.startswith(_PREFIX)},
             prefix=_PREFIX,
             before_issue=self._before_issue,
             on_refused=self._on_refused,
             clock=self._clock,
         )
-        # Below the application's own handlers: an earlier one stays, a later one takes the place.
-        for kind in (RateLimitExceeded, LimiterUnavailable):
-            app.error_handler_spec[None][None].setdefault(kind, _answer)
-        # Whether an answer is to a refusal is only known where the exception passes by, whoever handles it then.
-        inner = app.handle_user_exception
-
-        def handle_user_exception(e: Exception) -> HTTPException | ResponseReturnValue:
-            environ = request.environ
-            if isinstance(e, RateLimitExceeded | LimiterUnavailable) and environ.get(_REFUSAL, ())[:1] != (e,):
-                answer = engine.refuse(e, _View())
-                environ[_REFUSAL] = e, answer
-                environ[_HEADERS] = answer.headers
-            return inner(e)
-
-        app.handle_user_exception = handle_user_exception  # type: ignore[method-assign]
-        app.after_request(_add_headers)
         app.before_request(self._warner())
+        if not engines:
+            app.after_request(_add_headers)
+            _answer_refusals(app)
+        engines[self] = engine
 
     @property
     def processor(self) -> Processor:
@@ -149,10 +137,11 @@ class JWTLimit:
 
         def decorate(view: Callable[P, R]) -> Callable[P, R]:
             own = getattr(view, "_jwtlimit", None)
-            stacked = own if isinstance(own, _Decorated) and own.wrapper is view else _Decorated(view, view, ())
-            function = stacked.function
-            limit = Limit(name or self._name(view), rate, key=key, cost=cost, methods=methods)
-            limits = (*stacked.limits, limit)
+            function: Callable[..., Any] = view
+            limits: tuple[Limit, ...] = (Limit(name or self._name(view), rate, key=key, cost=cost, methods=methods),)
+            if isinstance(own, _Decorated) and own.wrapper is view and own.extension is self:
+                function = own.function
+                limits = own.limits + limits
             if inspect.iscoroutinefunction(function):
 
                 @wraps(function)
@@ -167,7 +156,7 @@ class JWTLimit:
                     self._admit(limits)
                     return function(*args, **kwargs)
 
-            wrapper._jwtlimit = _Decorated(wrapper, function, limits)  # type: ignore[attr-defined]
+            wrapper._jwtlimit = _Decorated(self, wrapper, function, limits)  # type: ignore[attr-defined]
             self._decorated.append((view, wrapper))
             return cast("Callable[P, R]", wrapper)
 
@@ -186,7 +175,7 @@ class JWTLimit:
 
     @property
     def _enabled(self) -> bool:
-        return current_app.config.get(f"{_PREFIX}ENABLED") in (None, True)
+        return current_app.config.get(f"{_PREFIX}ENABLED") is not False
 
     def _admit(self, limits: tuple[Limit, ...]) -> None:
         engine = self._engine
@@ -194,7 +183,9 @@ class JWTLimit:
             request.environ[_HEADERS] = headers
 
     def _name(self, view: Callable[..., Any]) -> str:
-        name = f"{view.__module__}.{view.__qualname__}"
+        # Flask renames the function that `View.as_view` makes, but leaves its qualified name.
+        own = view.__qualname__ if view.__qualname__.endswith(view.__name__) else view.__name__
+        name = f"{view.__module__}.{own}"
         self._names[name] += 1
         return name if self._names[name] == 1 else f"{name}#{self._names[name]}"
 
@@ -217,12 +208,27 @@ class JWTLimit:
         return warn
 
 
-def _answer(error: Exception) -> HTTPException | ResponseReturnValue:
-    """Answer a refusal as the application answers 429 or 503, or else with problem details."""
-    own = current_app.error_handler_spec[None][None].get(JWTLimitError)
-    if own is not None:
-        return cast("ResponseReturnValue", current_app.ensure_sync(own)(error))
-    _, answer = request.environ[_REFUSAL]
+def _answer_refusals(app: Flask) -> None:
+    """Answer refusals where every exception passes by, so that whichever handler takes one, its answer gets our headers."""
+    inner = app.handle_user_exception
+
+    def handle_user_exception(e: Exception) -> HTTPException | ResponseReturnValue:
+        return _answer(e) if isinstance(e, RateLimitExceeded | LimiterUnavailable) else inner(e)
+
+    app.handle_user_exception = handle_user_exception  # type: ignore[method-assign]
+
+
+def _answer(error: RateLimitExceeded | LimiterUnavailable) -> HTTPException | ResponseReturnValue:
+    """Answer as the application's handler for *error* does, or its one for 429 or 503, or else with problem details."""
+    answers = [engine.refuse(error, _View()) for engine in current_app.extensions["jwtlimit"].values()]
+    answer = answers[0]  # they are alike; each engine told its own hook
+    request.environ[_HEADERS] = answer.headers
+    kinds = type(error).__mro__
+    for scope in (*request.blueprints, None):
+        handlers = current_app.error_handler_spec[scope][None]
+        for kind in kinds[: kinds.index(Exception)]:  # a handler for Exception gets what it gets from abort(429)
+            if kind in handlers:
+                return cast("ResponseReturnValue", current_app.ensure_sync(handlers[kind])(error))
     plain = TooManyRequests() if answer.status == 429 else ServiceUnavailable()
     plain.__cause__ = error
     handled = current_app.handle_http_exception(plain)
