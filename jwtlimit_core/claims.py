@@ -104,7 +104,7 @@ def payload_of(claims: RegisteredClaims | Mapping[str, object]) -> dict[str, Any
         raise InvalidClaims(problem)
     for name, value in payload.items():
         if not isinstance(name, str):
-            raise InvalidClaims(f"the claim name {name!r:.40} must be a str")
+            raise InvalidClaims(f"the name of a claim must be a str, not {type(name).__name__}")
         if name in _REGISTERED:
             continue
         if value.__class__ is not str and (problem := fault(value, f"claim {name!r:.40}")):
@@ -120,7 +120,8 @@ def claims_from(payload: Mapping[str, Any], claims_type: type[ClaimsType]) -> Cl
 
     Raises:
         TypeError: *claims_type* is no dataclass that derives from `RegisteredClaims`.
-        InvalidToken: A claim is of another type than its field, or one without a default is missing.
+        InvalidToken: A claim is of another type than its field, one without a default is missing, or the dataclass cannot be
+            made of them.
         InvalidClaims: ``validate()`` of the instance refuses.
     """
     if not isinstance(claims_type, type) or not issubclass(claims_type, RegisteredClaims):
@@ -139,7 +140,7 @@ def claims_from(payload: Mapping[str, Any], claims_type: type[ClaimsType]) -> Cl
         fields["extra"] = extra
     try:
         claims = claims_type(**fields)
-    except TypeError as error:
+    except Exception as error:  # a claim is missing, or the application's __post_init__ refuses, with any exception
         raise InvalidToken(f"the claims do not make a {claims_type.__name__}: {error}") from error
     check(claims)
     return claims
@@ -222,9 +223,8 @@ def _fields_of(claims: RegisteredClaims) -> dict[str, Any]:
     payload = {}
     for name, (_, _, empty) in _schema(type(claims)).items():
         value = getattr(claims, name)
-        if value is None if empty is None else value == empty:
-            continue
-        payload[name] = value
+        if value is not empty and (value.__class__ is not empty.__class__ or value):
+            payload[name] = value
     if isinstance(claims, Claims) and claims.extra:
         if not isinstance(claims.extra, Mapping):
             raise InvalidClaims(f"extra must be a mapping of claims by name, not {type(claims.extra).__name__}")

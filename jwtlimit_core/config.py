@@ -11,12 +11,12 @@ from jwtlimit_core.claims import RegisteredClaims
 from jwtlimit_core.clock import Clock
 from jwtlimit_core.errors import ConfigError
 from jwtlimit_core.provider import AsyncRateLimitProvider, RateLimitProvider
-from jwtlimit_core.rate import Rate
+from jwtlimit_core.rate import Rate, shown
 from jwtlimit_core.tokens import CompactJWS
 
 __all__ = ["BeforeIssue", "Config"]
 
-BeforeIssue = Callable[[RegisteredClaims], object] | Callable[[RegisteredClaims], Awaitable[object]]
+BeforeIssue = Callable[[RegisteredClaims], bool | None] | Callable[[RegisteredClaims], Awaitable[bool | None]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,8 @@ class Config:
         rate_limiter: A limiter to use instead; it is used even when *enable_rate_limit* is False.
         owns_limiter: Close *rate_limiter* with the processor.
         before_issue: A hook that sees the claims before a token is charged and signed, and refuses by raising (what it raises
-            reaches the caller) or by returning False. It may be a coroutine function in an `AsyncProcessor`.
+            reaches the caller) or by returning False; None and True let pass, and anything else is a TypeError. It may be a
+            coroutine function in an `AsyncProcessor`.
         normalize_key: A hook that turns a key which is not empty into the one to charge, ``str.casefold`` for instance.
         max_token_bytes: The longest token to read and to issue.
         clock: Where the time comes from.
@@ -100,26 +101,26 @@ class Config:
             value = getattr(self, name)
             seconds = duration_s(value)
             if seconds < 0 or (seconds == 0 and least == "above 0"):
-                problems.append(f"{name} must be a timedelta or seconds, {least} and at most 100 years, not {value!r:.80}")
+                problems.append(f"{name} must be a timedelta or seconds, {least} and at most 100 years, not {shown(value)}")
         if not isinstance(self.issuer, str) or not self.issuer:
-            problems.append(f"issuer must be a str of 1 or more characters, not {self.issuer!r:.80}")
+            problems.append(f"issuer must be a str of 1 or more characters, not {shown(self.issuer)}")
         names = (self.audience,) if isinstance(self.audience, str) else self.audience
         if names is not None and not (isinstance(names, Sequence) and names and all(_is_text(name) for name in names)):
-            problems.append(f"audience must be a str, a sequence of 1 or more, or None, not {self.audience!r:.80}")
+            problems.append(f"audience must be a str, a sequence of 1 or more, or None, not {shown(self.audience)}")
         for name in ("enable_rate_limit", "owns_limiter"):
             if not isinstance(getattr(self, name), bool):
-                problems.append(f"{name} must be True or False, not {getattr(self, name)!r:.80}")
+                problems.append(f"{name} must be True or False, not {shown(getattr(self, name))}")
         size = self.max_token_bytes
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            problems.append(f"max_token_bytes must be an int of 1 or more, not {size!r:.80}")
+            problems.append(f"max_token_bytes must be an int of 1 or more, not {shown(size)}")
         for name in ("before_issue", "normalize_key"):
             if getattr(self, name) is not None and not callable(getattr(self, name)):
-                problems.append(f"{name} must be callable or None, not {getattr(self, name)!r:.80}")
+                problems.append(f"{name} must be callable or None, not {shown(getattr(self, name))}")
         for name, methods in (("rate_limiter", ("allow", "reset", "close")), ("clock", ("time_ns", "monotonic_ns"))):
             value = getattr(self, name)
             missing = [method for method in methods if not callable(getattr(value, method, None))]
             if missing and not (value is None and name == "rate_limiter"):
-                problems.append(f"{name} must have {', '.join(f'{method}()' for method in missing)}: {value!r:.80} has not")
+                problems.append(f"{name} must have {', '.join(f'{method}()' for method in missing)}: {shown(value)} has not")
         return problems
 
 

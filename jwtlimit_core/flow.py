@@ -4,10 +4,11 @@ A flow is a generator: it yields a `Call` when it needs something done outside, 
 What must be decided stays in the flow. Whether a call is awaited is known when it is made, not found out from its answer.
 """
 
+import inspect
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any, NamedTuple, TypeVar, cast
 
-__all__ = ["Call", "Flow", "run", "run_async"]
+__all__ = ["Call", "Flow", "awaits", "run", "run_async"]
 
 _Result = TypeVar("_Result")
 
@@ -21,6 +22,12 @@ class Call(NamedTuple):
 
 
 Flow = Generator[Call, Any, _Result]
+
+
+def awaits(function: object) -> bool:
+    """Say whether *function* is a coroutine function, or an object that is called as one."""
+    asked = (function, type(function).__call__) if callable(function) else ()
+    return any(map(inspect.iscoroutinefunction, asked))
 
 
 def run(flow: Flow[_Result]) -> _Result:

@@ -44,7 +44,8 @@ def resolve_key(claims: RegisteredClaims | Mapping[str, object]) -> str:
         if value is not None and value != "":
             return _text(name, value)
     if isinstance(claims, RateLimitKeyer):
-        return _text("rate_limit_key()", claims.rate_limit_key() or "")
+        key: object = claims.rate_limit_key()
+        return "" if key is None else _text("rate_limit_key()", key)
     return ""
 
 

@@ -4,7 +4,6 @@ The order of every issuing call: closed, the claims or the token are good, the a
 nothing is charged for a call that was going to fail anyway.
 """
 
-import inspect
 import os
 from collections.abc import Mapping
 from copy import copy
@@ -27,7 +26,7 @@ from jwtlimit_core.errors import (
     TokenNotYetValid,
     TokenTypeMismatch,
 )
-from jwtlimit_core.flow import Call, Flow, run, run_async
+from jwtlimit_core.flow import Call, Flow, awaits, run, run_async
 from jwtlimit_core.keys import resolve_key
 from jwtlimit_core.limiter import RateLimiter
 from jwtlimit_core.strict_json import loads_object
@@ -65,8 +64,9 @@ class _Issuer:
         # In process a yes is asked for first, being cheaper than a whole decision; elsewhere each question is a round trip.
         self._ask: Any = allow if isinstance(self._limiter, RateLimiter) else acquire or allow
         self._ask_again = acquire if isinstance(self._limiter, RateLimiter) else None
-        self._limiter_awaits = inspect.iscoroutinefunction(self._ask)
-        self._hook_awaits = inspect.iscoroutinefunction(config.before_issue)
+        self._limiter_awaits = awaits(self._ask)
+        self._close_awaits = self._closes_limiter and awaits(self._limiter.close)
+        self._hook_awaits = awaits(config.before_issue)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.config!r}>"
@@ -78,23 +78,26 @@ class _Issuer:
         payload = payload_of(claims)
         if payload.get("iss", self.config.issuer) != self.config.issuer:
             raise InvalidClaims(f"claim 'iss' must be the issuer of the configuration, {self.config.issuer!r}, or left out")
-        return (yield from self._charge_and_sign(payload, token_type, claims))
+        signing_input = self._signing_input(payload, token_type, InvalidClaims)
+        return (yield from self._charge_and_sign(signing_input, claims))
 
-    def _reissue(self, token: str, claims_type: type[ClaimsType] | None) -> Flow[str]:
+    def _reissue(self, token: str, claims_type: type[ClaimsType]) -> Flow[str]:
         self._check_open(signs=True)
         payload = self._verified(token, "refresh")
-        claims = payload if claims_type is None else claims_from(payload, claims_type)
-        return (yield from self._charge_and_sign(payload, "access", claims))
+        claims = claims_from(payload, claims_type)
+        signing_input = self._signing_input(payload, "access", InvalidToken)
+        return (yield from self._charge_and_sign(signing_input, claims))
 
-    def _charge_and_sign(
-        self, payload: dict[str, Any], token_type: TokenType, claims: RegisteredClaims | Mapping[str, object]
-    ) -> Flow[str]:
+    def _charge_and_sign(self, signing_input: bytes, claims: RegisteredClaims | Mapping[str, object]) -> Flow[str]:
         key = resolve_key(claims)
-        signing_input = self._signing_input(payload, token_type)
         if self.config.before_issue is not None:
-            shown = claims_from(payload, Claims) if isinstance(claims, Mapping) else copy(claims)
-            if (yield Call(self.config.before_issue, (shown,), self._hook_awaits)) is False:
+            shown = claims_from(payload_of(claims), Claims) if isinstance(claims, Mapping) else copy(claims)
+            verdict = yield Call(self.config.before_issue, (shown,), self._hook_awaits)
+            if verdict is False:
                 raise InvalidClaims("before_issue refused the claims")
+            if verdict is not None and verdict is not True:  # such as a coroutine that nobody awaits
+                raise TypeError(f"before_issue must return None, True or False, not {type(verdict).__name__}")
+            self._check_open()  # the hook may have taken its time
         if key and self._ask is not None:
             yield from self._charge(key)
         return self._jws.sign(signing_input)
@@ -104,6 +107,8 @@ class _Issuer:
             key = self.config.normalize_key(key)
             if not isinstance(key, str):
                 raise TypeError(f"normalize_key must return a str, not {type(key).__name__}")
+            if not key:
+                raise InvalidClaims("normalize_key left nothing of the key")
         try:
             answer = yield Call(self._ask, (key,), self._limiter_awaits)
             if answer is False and self._ask_again is not None:
@@ -122,11 +127,13 @@ class _Issuer:
             self._check_open()  # a limiter that is being closed refuses, too
             raise RateLimitExceeded(answer)
 
-    def _signing_input(self, payload: dict[str, Any], token_type: TokenType) -> bytes:
+    def _signing_input(
+        self, payload: dict[str, Any], token_type: TokenType, refusal: type[InvalidClaims] | type[InvalidToken]
+    ) -> bytes:
         issued_at = self.config.clock.time_ns() // _NS_PER_SECOND
-        payload["iss"] = self.config.issuer
         if self._default_audience is not None:
             payload.setdefault("aud", self._default_audience)
+        payload["iss"] = self.config.issuer
         payload["iat"] = issued_at
         payload["exp"] = issued_at + self._ttl_s[token_type]
         payload["jti"] = os.urandom(_JTI_BYTES).hex()
@@ -134,7 +141,7 @@ class _Issuer:
         try:
             return self._jws.signing_input(payload)
         except ValueError as error:
-            raise InvalidClaims(f"the claims make no token: {error}") from error
+            raise refusal(f"the claims make no token: {error}") from error
 
     # Validating -------------------------------------------------------------------------------------------------
 
@@ -175,7 +182,7 @@ class _Issuer:
         self._closed = True
         if self._closes_limiter:
             try:
-                yield Call(self._limiter.close, (), inspect.iscoroutinefunction(self._limiter.close))
+                yield Call(self._limiter.close, (), self._close_awaits)
             except Exception as error:  # the limiter may be the application's
                 raise LimiterUnavailable(f"the rate limiter failed to close with {type(error).__name__}") from error
 
@@ -198,7 +205,7 @@ class Processor(_Issuer):
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        if self._limiter_awaits:
+        if self._limiter_awaits or self._close_awaits:
             raise ConfigError("rate_limiter is asynchronous: use AsyncProcessor, or a limiter with plain functions")
         if self._hook_awaits:
             raise ConfigError("before_issue is a coroutine function: use AsyncProcessor, or a plain function")
@@ -224,7 +231,7 @@ class Processor(_Issuer):
         return run(self._issue(claims, "refresh"))
 
     def refresh(self, token: str) -> str:
-        """Issue a new access token for the refresh token *token*; all its own claims are kept.
+        """Issue a new access token for the refresh token *token*, whose claims are those of `Claims`; all of them are kept.
 
         After RateLimitExceeded the refresh token is as good as before.
 
@@ -237,12 +244,17 @@ class Processor(_Issuer):
             ProcessorClosed: The processor is closed, or was closed during the call.
             ConfigError: The processor has no key to sign with.
         """
-        return run(self._reissue(token, None))
+        return run(self._reissue(token, Claims))
 
     def refresh_into(self, token: str, claims_type: type[ClaimsType]) -> str:
-        """Do what `refresh` does, with the ``validate()`` and ``rate_limit_key()`` of *claims_type*.
+        """Do what `refresh` does, with the fields, ``validate()`` and ``rate_limit_key()`` of *claims_type*.
 
         Claims that charge a key of their own must be refreshed by this call, since only *claims_type* knows the key.
+
+        Raises:
+            TypeError: *claims_type* is no dataclass that derives from `RegisteredClaims`.
+            InvalidClaims: ``validate()`` of *claims_type* refuses.
+            JWTLimitError: As `refresh`.
         """
         return run(self._reissue(token, claims_type))
 
@@ -306,7 +318,7 @@ class AsyncProcessor(_Issuer):
 
     async def refresh(self, token: str) -> str:
         """Issue a new access token for a refresh token; see `Processor.refresh`."""
-        return await run_async(self._reissue(token, None))
+        return await run_async(self._reissue(token, Claims))
 
     async def refresh_into(self, token: str, claims_type: type[ClaimsType]) -> str:
         """Issue a new access token for a refresh token of *claims_type*; see `Processor.refresh_into`."""

@@ -19,7 +19,10 @@ def dumps(value: dict[str, Any]) -> bytes:
     Raises:
         ValueError: A number is beyond what can be written or read back, or a text is no Unicode.
     """
-    return _encode(value).encode()
+    try:
+        return _encode(value).encode()
+    except UnicodeEncodeError:
+        raise ValueError("a text has half of a surrogate pair") from None  # without its cause, which holds the whole text
 
 
 def fault(value: object, where: str, depth: int = 1) -> str:
@@ -41,7 +44,7 @@ def fault(value: object, where: str, depth: int = 1) -> str:
     if isinstance(value, dict):
         for name in value:
             if not isinstance(name, str):
-                return f"{where} has the name {name!r:.40}, a {type(name).__name__}: names must be str"
+                return f"{where} has a name that is no str, but a {type(name).__name__}"
     inside = value.items() if isinstance(value, dict) else enumerate(value)
     return next((found for name, item in inside if (found := fault(item, f"{where}[{name!r:.40}]", depth + 1))), "")
 
@@ -53,14 +56,17 @@ def loads_object(text: bytes) -> dict[str, Any]:
         ValueError: *text* is not UTF-8, not JSON, not an object, nested too deep, repeats a name, or has a number or text
             that cannot be written again.
     """
-    decoded = text.decode()
+    try:
+        decoded = text.decode()
+    except UnicodeDecodeError:
+        raise ValueError("not UTF-8") from None  # without its cause, which holds the whole text
     if decoded.count("[") + decoded.count("{") > DEEPEST and _depth(decoded) > DEEPEST:
         raise ValueError(f"nested more than {DEEPEST} levels deep")
     value = _decoder.decode(decoded)
     if not isinstance(value, dict):
         raise ValueError("not an object")  # noqa: TRY004  a fault of the text, like the others
     if "\\u" in decoded:
-        _encode(value).encode()  # refuses half a surrogate pair
+        dumps(value)  # refuses half of a surrogate pair
     return value
 
 

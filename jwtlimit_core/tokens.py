@@ -13,9 +13,11 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
 from jwt import PyJWS
+from jwt.algorithms import ECAlgorithm
 from jwt.exceptions import InvalidKeyError
 
 from jwtlimit_core.errors import ConfigError, InvalidToken
+from jwtlimit_core.rate import shown
 from jwtlimit_core.strict_json import dumps, loads_object
 
 __all__ = ["ALGORITHMS", "CompactJWS"]
@@ -51,7 +53,7 @@ class CompactJWS:
         max_token_bytes: int = 8192,
     ) -> None:
         if algorithm not in ALGORITHMS:
-            raise ConfigError(f"algorithm must be one of {', '.join(ALGORITHMS)}, not {algorithm!r:.40}")
+            raise ConfigError(f"algorithm must be one of {', '.join(ALGORITHMS)}, not {shown(algorithm)}")
         # A registry of our own: the global one of PyJWT can be changed by anybody in the process.
         self._algorithm: Any = PyJWS().get_algorithm_by_name(algorithm)
         self._max_token_bytes = max_token_bytes
@@ -127,13 +129,13 @@ class CompactJWS:
             raise InvalidToken("the token is not of the type JWT")
 
     def _secret(self, secret: object) -> bytes:
-        if not isinstance(secret, str | bytes) or not secret:
+        if not isinstance(secret, str | bytes):
             raise ConfigError(f"secret_key must be text or bytes for {self._alg}, not {type(secret).__name__}")
         least = _HMAC_BYTES[self._alg]
         try:
             prepared: bytes = self._algorithm.prepare_key(secret)
         except (InvalidKeyError, ValueError):
-            raise ConfigError("secret_key is a public key, a certificate or no text: give random bytes") from None
+            raise ConfigError("secret_key is empty, a public key, a certificate or no text: give random bytes") from None
         if len(prepared) < least:
             raise ConfigError(
                 f"secret_key has {len(prepared)} bytes, {self._alg} needs {least}: take secrets.token_bytes({least})"
@@ -156,8 +158,10 @@ class CompactJWS:
         return signing, verification
 
     def _asymmetric(self, name: str, key: object) -> object:
+        # That of the registry checks the curve in some versions of PyJWT: here it is checked below, in all of them.
+        reader: Any = ECAlgorithm(ECAlgorithm.SHA256) if self._alg in _CURVES else self._algorithm
         try:
-            prepared: object = self._algorithm.prepare_key(key)
+            prepared: object = reader.prepare_key(key)
         except (InvalidKeyError, ValueError, TypeError, UnsupportedAlgorithm):
             # Without its cause: it may quote what was given.
             raise ConfigError(f"{name} must be a key object or unencrypted PEM for {self._alg}") from None
