@@ -1,0 +1,288 @@
+"""The engine without a framework: who is charged for what, and what is answered."""
+
+import logging
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from threading import Barrier
+from typing import Any
+
+import pytest
+
+from jwtlimit_core import (
+    Claims,
+    Config,
+    ConfigError,
+    Decision,
+    Engine,
+    Limit,
+    LimiterUnavailable,
+    Rate,
+    RateLimitExceeded,
+    RequestView,
+)
+from jwtlimit_core.engine import OnRefused
+from jwtlimit_core.flow import run
+from jwtlimit_core.testing import ManualClock
+
+SECRET = "s" * 32
+LOGIN = Limit("login", "3/m")
+
+
+@dataclass
+class Request:
+    """A request as plain data; *raw*, what key functions get, is the request itself."""
+
+    method: str = "POST"
+    peer: str | None = "192.0.2.1"
+    headers: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def raw(self) -> Any:
+        return self
+
+    def header(self, name: str) -> str | None:
+        return self.headers.get(name)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def make(clock: ManualClock) -> Callable[..., Engine]:
+    def make_engine(*, secret: str | None = None, on_refused: OnRefused | None = None, **options: Any) -> Engine:
+        config = Config(secret_key=secret, clock=clock) if secret else None
+        return Engine(config=config, issue_rate=Rate(2, 60), clock=clock, on_refused=on_refused, **options)
+
+    return make_engine
+
+
+@pytest.fixture
+def engine(make: Callable[..., Engine]) -> Engine:
+    return make()
+
+
+def passes(engine: Engine, view: RequestView, *limits: Limit) -> bool:
+    try:
+        run(engine.admit(view, limits))
+    except RateLimitExceeded:
+        return False
+    return True
+
+
+def passed(engine: Engine, view: RequestView, *limits: Limit, of: int = 10) -> int:
+    return sum(passes(engine, view, *limits) for _ in range(of))
+
+
+# Who is charged --------------------------------------------------------------------------------------------------
+
+
+def test_admit_up_to_the_burst_returns_headers_and_then_raises(engine: Engine, clock: ManualClock) -> None:
+    assert run(engine.admit(Request(), [LOGIN])) == (
+        ("RateLimit-Policy", '"login";q=3;w=60'),
+        ("RateLimit", '"login";r=2;t=20'),
+    )
+    assert passed(engine, Request(), LOGIN) == 2
+    with pytest.raises(RateLimitExceeded) as caught:
+        run(engine.admit(Request(), [LOGIN]))
+    assert caught.value.retry_after == 20
+    clock.advance_ns(20_000_000_000 - 1)
+    assert not passes(engine, Request(), LOGIN)
+    clock.advance_ns(1)
+    assert passes(engine, Request(), LOGIN)
+
+
+def test_admit_with_headers_switched_off_returns_none(make: Callable[..., Engine]) -> None:
+    assert run(make(headers=False).admit(Request(), [LOGIN])) == ()
+
+
+def test_admit_groups_peers_by_line(engine: Engine) -> None:
+    assert passed(engine, Request(peer="2001:db8::1"), LOGIN) == 3
+    assert not passes(engine, Request(peer="2001:db8::2"), LOGIN)
+    assert passes(engine, Request(peer="2001:db8:0:1::1"), LOGIN)
+    assert passes(engine, Request(peer="192.0.2.9"), LOGIN)
+
+
+def test_admit_groups_ipv6_by_the_configured_prefix(make: Callable[..., Engine]) -> None:
+    engine = make(ipv6_prefix=128)
+    assert [passed(engine, Request(peer=peer), LOGIN) for peer in ("2001:db8::1", "2001:db8::2")] == [3, 3]
+
+
+def test_admit_of_peers_without_an_address_shares_one_bucket_and_warns_once(
+    engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert [passed(engine, Request(peer=peer), LOGIN, of=2) for peer in ("", None, "")] == [2, 1, 0]
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "without an address" in caplog.text
+
+
+def test_admit_charges_limits_of_one_name_and_rate_together(engine: Engine) -> None:
+    assert passed(engine, Request(), LOGIN) == 3
+    assert not passes(engine, Request(), Limit("login", "3/m"))
+    assert passes(engine, Request(), Limit("refresh", "3/m"))
+    assert passes(engine, Request(), Limit("login", "4/m"))
+
+
+def test_admit_charges_the_cost(engine: Engine) -> None:
+    assert passed(engine, Request(), Limit("export", "10/m", cost=4)) == 2
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+def test_admit_folds_the_methods_of_a_limit(engine: Engine, method: str) -> None:
+    limit = Limit("login", "3/m", methods=["post", "pUT"])
+    assert passed(engine, Request(method), limit) == 3
+    assert run(engine.admit(Request("GET"), [limit])) == ()
+
+
+def test_admit_of_a_preflight_charges_nothing(engine: Engine) -> None:
+    preflight = Request("OPTIONS", headers={"Access-Control-Request-Method": "POST"})
+    assert passed(engine, preflight, LOGIN) == 10
+    assert passed(engine, Request("OPTIONS"), LOGIN) == 3  # this one is no preflight, nor is the next
+    assert not passes(engine, Request("POST", headers={"Access-Control-Request-Method": "POST"}), LOGIN)
+
+
+# Key functions ---------------------------------------------------------------------------------------------------
+
+
+def by_name(request: Request) -> str | None:
+    return request.headers["name"]
+
+
+def test_admit_by_a_key_function_separates_its_keys(engine: Engine) -> None:
+    limit = Limit("login", "3/m", key=by_name)
+    assert [passed(engine, Request(headers={"name": name}), limit) for name in ("ann", "bob", "ann")] == [3, 3, 0]
+
+
+@pytest.mark.parametrize("key", [None, ""])
+def test_admit_by_a_key_function_without_a_key_skips_that_limit(engine: Engine, key: str | None) -> None:
+    assert run(engine.admit(Request(), [Limit("user", "1/m", key=lambda request: key)])) == ()
+    assert passed(engine, Request(), Limit("user", "1/m", key=lambda request: key), LOGIN) == 3
+
+
+def test_admit_with_a_key_function_that_raises_charges_nothing(engine: Engine) -> None:
+    with pytest.raises(KeyError):
+        run(engine.admit(Request(), [LOGIN, Limit("user", "1/m", key=by_name)]))
+    assert passed(engine, Request(), LOGIN) == 3
+
+
+@pytest.mark.parametrize("key", [7, 0, False, b"ann"])
+def test_admit_with_a_key_that_is_no_text_is_a_type_error_and_charges_nothing(engine: Engine, key: Any) -> None:
+    with pytest.raises(TypeError, match="key must be a str"):
+        run(engine.admit(Request(), [LOGIN, Limit("user", "1/m", key=lambda request: key)]))
+    assert passed(engine, Request(), LOGIN) == 3
+
+
+def test_admit_to_several_limits_charges_all_or_none(engine: Engine) -> None:
+    strict = Limit("strict", "1/m")
+    assert run(engine.admit(Request(), [LOGIN, strict]))[1] == ("RateLimit", '"login";r=2;t=20, "strict";r=0;t=60')
+    with pytest.raises(RateLimitExceeded) as caught:
+        run(engine.admit(Request(), [LOGIN, strict]))
+    assert caught.value.decision.name == "strict"
+    assert passed(engine, Request(), LOGIN) == 2
+
+
+def test_admit_of_first_requests_at_once_makes_one_limiter(engine: Engine) -> None:
+    threads = 50
+    barrier = Barrier(threads)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+
+    def first_requests(limits: list[Limit]) -> list[bool]:
+        barrier.wait()
+        return [passes(engine, Request(), limit) for limit in limits]
+
+    limits = [Limit(f"new{number}", "7/h") for number in range(20)]
+    try:
+        with ThreadPoolExecutor(threads) as pool:
+            answers = list(pool.map(first_requests, [limits] * threads))
+    finally:
+        sys.setswitchinterval(interval)
+    assert [sum(column) for column in zip(*answers, strict=True)] == [7] * len(limits)
+
+
+# Refusals --------------------------------------------------------------------------------------------------------
+
+
+def exceeded() -> RateLimitExceeded:
+    return RateLimitExceeded(Decision(False, Rate(3, 60), "login", 0, 20_000_000_000, 60_000_000_000))
+
+
+def test_refuse_calls_the_hook_once_for_each_refusal(make: Callable[..., Engine]) -> None:
+    seen: list[tuple[Decision, RequestView]] = []
+    engine = make(on_refused=lambda decision, view: seen.append((decision, view)))
+    error, view = exceeded(), Request()
+    assert engine.refuse(error, view).status == 429
+    assert seen == [(error.decision, view)]
+    assert engine.refuse(LimiterUnavailable("down"), view).status == 503
+    assert len(seen) == 1  # nobody was refused
+
+
+def test_refuse_with_a_hook_that_raises_answers_all_the_same(
+    make: Callable[..., Engine], caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = make(on_refused=lambda decision, view: 1 / 0)
+    assert engine.refuse(exceeded(), Request()) == make().refuse(exceeded(), Request())
+    assert [record.message for record in caplog.records] == ["on_refused failed"]
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_refuse_a_thousand_times_logs_nothing(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    passed(engine, Request(), LOGIN, of=3)
+    for _ in range(1000):
+        with pytest.raises(RateLimitExceeded) as caught:
+            run(engine.admit(Request(), [LOGIN]))
+        engine.refuse(caught.value, Request())
+    assert caplog.records == []
+
+
+# Issuance --------------------------------------------------------------------------------------------------------
+
+
+def issued(engine: Engine, *, enabled: bool) -> int:
+    count = 0
+    for _ in range(5):
+        try:
+            engine.processor(enabled=enabled).create(Claims(sub="ann"))
+        except RateLimitExceeded:
+            continue
+        count += 1
+    return count
+
+
+def test_processor_limits_only_when_enabled(make: Callable[..., Engine]) -> None:
+    engine = make(secret=SECRET)
+    assert [issued(engine, enabled=enabled) for enabled in (False, True, False, True)] == [5, 2, 5, 0]
+    token = engine.processor(enabled=False).create(Claims(sub="ann"))
+    assert engine.processor(enabled=True).validate(token).sub == "ann"
+
+
+def test_processor_without_a_key_is_a_config_error(engine: Engine) -> None:
+    with pytest.raises(ConfigError, match="no key is set: set SECRET_KEY"):
+        engine.processor(enabled=True)
+    assert passed(engine, Request(), LOGIN) == 3
+
+
+@pytest.mark.parametrize(
+    ("secret", "sentence"), [(SECRET, "tokens are issued at 2/m for each subject"), (None, "no key is set")]
+)
+def test_engine_at_start_logs_what_is_limited_and_the_process(
+    make: Callable[..., Engine], caplog: pytest.LogCaptureFixture, secret: str | None, sentence: str
+) -> None:
+    caplog.set_level(logging.INFO)
+    make(secret=secret)
+    assert sentence in caplog.text
+    assert "in this process alone (pid " in caplog.text
+    assert SECRET not in caplog.text
+
+
+def test_reset_all_gives_requests_and_issuance_their_quota_back(make: Callable[..., Engine], engine: Engine) -> None:
+    for tested in (make(secret=SECRET), engine):
+        for _ in range(2):
+            assert passed(tested, Request(), LOGIN) == 3
+            if tested is not engine:
+                assert issued(tested, enabled=True) == 2
+            tested.reset_all()
