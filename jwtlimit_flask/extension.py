@@ -4,7 +4,7 @@ import inspect
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
@@ -144,14 +144,14 @@ class JWTLimit:
                 limits = own.limits + limits
             if inspect.iscoroutinefunction(function):
 
-                @wraps(function)
+                @wraps(view)
                 async def wrapper(*args: Any, **kwargs: Any) -> Any:
                     self._admit(limits)
                     return await function(*args, **kwargs)
 
             else:
 
-                @wraps(function)
+                @wraps(view)
                 def wrapper(*args: Any, **kwargs: Any) -> Any:
                     self._admit(limits)
                     return function(*args, **kwargs)
@@ -199,13 +199,22 @@ class JWTLimit:
                 return
             done = True
             views = set(current_app.view_functions.values())
+            called = {inner for view in views for inner in _layers(view)}
             for view, wrapper in self._decorated:
-                if view in views and wrapper not in views:
+                if view in views and wrapper not in called:
                     logger.warning(
                         "rate_limit of %s.%s limits nothing: put it below @app.route", view.__module__, view.__name__
                     )
 
         return warn
+
+
+def _layers(view: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+    """Yield *view* and all that it wraps."""
+    layer: Callable[..., Any] | None = view
+    while layer is not None:
+        yield layer
+        layer = getattr(layer, "__wrapped__", None)
 
 
 def _answer_refusals(app: Flask) -> None:
