@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from jwtlimit_core.errors import JWTLimitError
 from jwtlimit_core.rate import Rate
 
-__all__ = ["Decision", "RateLimitExceeded", "combine"]
+__all__ = ["Decision", "RateLimitExceeded", "combine", "impossible"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,11 @@ class RateLimitExceeded(JWTLimitError):
     def __str__(self) -> str:
         wait = "waiting does not help" if self.retry_after is None else f"retry after {self.retry_after:g} s"
         return f"rate limit {self.decision.name!r} ({self.decision.rate}) exceeded: {wait}"
+
+
+def impossible(rate: Rate, name: str) -> Decision:
+    """Return the refusal of what no waiting makes possible; it tells nothing of the bucket, which nobody looked at."""
+    return Decision(False, rate, name, 0, None, 0)
 
 
 def combine(parts: Sequence[Decision]) -> Decision:

@@ -7,9 +7,21 @@ from jwtlimit_core.claims import Claims, RegisteredClaims
 from jwtlimit_core.errors import InvalidClaims
 from jwtlimit_core.provider import RateLimitKeyer
 
-__all__ = ["LONGEST_KEY", "StoredKey", "resolve_key", "stored_key"]
+__all__ = ["LONGEST_KEY", "SERVICE_KEY", "StoredKey", "resolve_key", "stored_key"]
 
 LONGEST_KEY = 256  # characters; a longer key is kept as its SHA-256, so that no caller chooses how much memory it takes
+
+
+class _ServiceKey(str):
+    """A text that equals no other, not even the same one."""
+
+    __slots__ = ()
+    __eq__ = object.__eq__
+    __ne__ = object.__ne__
+    __hash__ = object.__hash__
+
+
+SERVICE_KEY: str = _ServiceKey("the whole service")  # the key of a bucket that all share; no user's key can equal it
 
 StoredKey = str | bytes
 

@@ -4,7 +4,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from datetime import timedelta
 from fractions import Fraction
 from types import TracebackType
@@ -12,7 +11,7 @@ from typing import NoReturn, Self
 
 from jwtlimit_core.bucket import State, decide, refunded, take
 from jwtlimit_core.clock import Clock
-from jwtlimit_core.decision import Decision
+from jwtlimit_core.decision import Decision, impossible
 from jwtlimit_core.errors import ConfigError, LimiterUnavailable
 from jwtlimit_core.eviction import idle_limit_ns, make_room
 from jwtlimit_core.keys import StoredKey, stored_key
@@ -256,9 +255,9 @@ class RateLimiter:
 
     def _look(self, key: str, n: int) -> Decision:
         """Describe the bucket of *key*, which may be any text, to somebody who asks for *n*, which may be any number."""
-        state = self._buckets.get(stored_key(key))
-        decision = decide(state, self.rate, self._now_ns(), n, name=self.name)
-        return decision if key or n == 0 else replace(decision, allowed=False, retry_after_ns=None)
+        if n and not self._possible(key, n):
+            return impossible(self.rate, self.name)
+        return decide(self._buckets.get(stored_key(key)), self.rate, self._now_ns(), n, name=self.name)
 
 
 def check_question(key: object, n: object) -> None:

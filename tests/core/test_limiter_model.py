@@ -75,13 +75,12 @@ class Model:
         bucket = bucket or self.now(key, now_ns)
         behind_ns = bucket.seen_ns - now_ns
         lacking, missing = n - bucket.tokens, self.burst - bucket.tokens
-        wait_ns = None
-        if allowed:
-            wait_ns = 0
-        elif self.possible(key, n):
-            wait_ns = behind_ns + ceil(lacking / self.per_ns)
-        full_in_ns = behind_ns + ceil(missing / self.per_ns) if missing else 0
         said = (decision.allowed, decision.remaining, decision.retry_after_ns, decision.reset_after_ns)
+        if not self.possible(key, n):  # nobody looks at the bucket
+            assert said == (False, 0, None, 0)
+            return
+        wait_ns = 0 if allowed else behind_ns + ceil(lacking / self.per_ns)
+        full_in_ns = behind_ns + ceil(missing / self.per_ns) if missing else 0
         assert said == (allowed, bucket.tokens // 1, wait_ns, full_in_ns)
 
 
