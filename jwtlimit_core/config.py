@@ -79,7 +79,7 @@ class Config:
         try:
             made["rate"] = Rate(self.rate_limit_rate, self.rate_limit_window)
         except ConfigError as error:
-            problems += [f"rate_{problem}" for problem in error.problems]
+            problems += [f"rate_limit_{problem.replace('limit must', 'rate must', 1)}" for problem in error.problems]
         try:
             made["jws"] = CompactJWS(
                 self.algorithm,
