@@ -124,7 +124,7 @@ def test_acquire_all_of_an_empty_list_is_a_value_error(spend) -> None:
 
 @pytest.mark.parametrize("wrong", [("limiter", "a", 1), (None, "a", 1)])
 def test_acquire_all_from_what_is_no_limiter_is_a_type_error_and_charges_none(spend, fast, wrong) -> None:
-    with pytest.raises(TypeError, match="a limiter must be a RateLimiter, not"):
+    with pytest.raises(TypeError, match="a limiter must be a RateLimiter or one over a store, not"):
         spend([(fast, "a", 1), wrong])
     assert len(fast) == 0
 
