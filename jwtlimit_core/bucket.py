@@ -12,7 +12,7 @@ is a full bucket. These rules hold at every rate, for ever:
 from jwtlimit_core.decision import Decision
 from jwtlimit_core.rate import Rate
 
-__all__ = ["State", "decide", "level_at", "refunded", "take"]
+__all__ = ["State", "decide", "level_at", "outlook", "refunded", "take"]
 
 State = tuple[int, int]
 
@@ -51,19 +51,21 @@ def decide(state: State | None, rate: Rate, now_ns: int, n: int, *, name: str, a
         state: The bucket after the step, or untouched where there was none.
         rate: Its rate.
         now_ns: The caller's now, from which waits are counted; it may be older than the state.
-        n: The tokens that were asked for.
+        n: The tokens that were asked for, 0 to the burst.
         name: The name of the limiter.
         allowed: What the step answered; None asks whether *n* tokens could be taken now.
     """
     level = level_at(state, rate, now_ns)
-    behind_ns = max(0, state[1] - now_ns) if state is not None else 0
-    lacking = n * rate.unit - level
-    retry_after_ns: int | None = 0
     if allowed is None:
-        allowed = n >= 0 and lacking <= 0
-    if not allowed:
-        possible = 0 <= n <= rate.burst
-        retry_after_ns = behind_ns + -(-lacking // rate.refill) if possible else None
+        allowed = level >= n * rate.unit
+    remaining, retry_after_ns, reset_after_ns = outlook(level, state[1] if state else now_ns, rate, now_ns, n, allowed)
+    return Decision(allowed, rate, name, remaining, retry_after_ns, reset_after_ns)
+
+
+def outlook(level: int, seen_ns: int, rate: Rate, now_ns: int, n: int, allowed: bool) -> tuple[int, int, int]:
+    """Return whole tokens, the wait for *n* of them, and the time until full, of a bucket with *level* units at *seen_ns*."""
+    behind_ns = max(0, seen_ns - now_ns)
+    retry_after_ns = 0 if allowed else behind_ns + -(-(n * rate.unit - level) // rate.refill)
     missing = rate.capacity - level
     reset_after_ns = behind_ns + -(-missing // rate.refill) if missing else 0
-    return Decision(allowed, rate, name, level // rate.unit, retry_after_ns, reset_after_ns)
+    return level // rate.unit, retry_after_ns, reset_after_ns

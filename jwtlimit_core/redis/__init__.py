@@ -1,0 +1,15 @@
+"""One limit across processes and machines, on Redis or Valkey; needs the extra ``jwtlimit[redis]``."""
+
+try:
+    import redis as _redis  # noqa: F401
+except ModuleNotFoundError as error:  # pragma: no cover
+    raise ModuleNotFoundError("jwtlimit_core.redis needs redis-py: pip install 'jwtlimit[redis]'", name="redis") from error
+
+from jwtlimit_core.redis.limiters import (
+    AsyncRedisFixedWindow,
+    AsyncRedisTokenBucket,
+    RedisFixedWindow,
+    RedisTokenBucket,
+)
+
+__all__ = ["AsyncRedisFixedWindow", "AsyncRedisTokenBucket", "RedisFixedWindow", "RedisTokenBucket"]

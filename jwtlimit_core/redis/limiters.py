@@ -1,0 +1,432 @@
+"""The limiters over a shared store: two algorithms, each for code with and without an event loop."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from datetime import timedelta
+from fractions import Fraction
+from types import TracebackType
+from typing import Any, ClassVar, Literal, Self, TypedDict, Unpack
+
+from redis.crc import key_slot
+
+from jwtlimit_core.clock import Clock
+from jwtlimit_core.config import duration_s
+from jwtlimit_core.decision import Decision, impossible
+from jwtlimit_core.errors import ConfigError, LimiterUnavailable
+from jwtlimit_core.flow import Flow, run, run_async
+from jwtlimit_core.limiter import RateLimiter, acquire_together, check_question
+from jwtlimit_core.rate import Rate
+from jwtlimit_core.redis.store import Store, StoreDown, async_store, sync_store
+from jwtlimit_core.redis.wire import FixedWindow, KeyForm, TokenBucket
+from jwtlimit_core.turn import Turn
+
+__all__ = ["AsyncRedisFixedWindow", "AsyncRedisTokenBucket", "OnFailure", "Options", "RedisFixedWindow", "RedisTokenBucket"]
+
+OnFailure = Literal["deny", "local", "allow"]  # the strictest first
+_STRICTEST_FIRST = ("deny", "local", "allow")
+_MOST_REFUSALS = 10_000
+_LONGEST_REFUSAL_NS = 60_000_000_000
+
+
+class Options(TypedDict, total=False):
+    """What all limiters over a store take by name.
+
+    Attributes:
+        name: What the limit is called in headers, errors, logs and the keys of the store ("default").
+        prefix: What stands before every key in the store ("jwtlimit").
+        on_failure: What to answer while the store does not: ``"deny"`` (the default) raises LimiterUnavailable from acquire and
+            makes allow False; ``"allow"`` lets everything pass; ``"local"`` counts in this process, by a token bucket.
+        timeout: Seconds that one call may take (0.25).
+        cooldown: Seconds between two attempts to reach a store that is down (1.0).
+        local_refusal: Whether a key that is known to have nothing is refused without asking the store again (True).
+        key_secret: Where it is given, 1 to 64 bytes, keys are stored as their keyed hash, so that the store shows no identity.
+        clock: Times outages and local refusals; limits run on the clock of the server.
+    """
+
+    name: str
+    prefix: str
+    on_failure: OnFailure
+    timeout: float
+    cooldown: float
+    local_refusal: bool
+    key_secret: bytes | None
+    clock: Clock
+
+
+class _Refusals:
+    """Keys that are known to have nothing for some time, so that an attack does not cost the store; bounded."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most  # 0: none is ever known
+        self._entries: OrderedDict[str, tuple[int, int, int]] = OrderedDict()
+        self._turn = Turn()
+
+    def wait_ns(self, key: str, n: int, now_ns: int) -> int:
+        """Return how long *n* tokens of *key* surely stay refused; 0 where that is not known."""
+        entry = self._entries.get(key)
+        if entry is None or n < entry[0] or now_ns >= entry[1]:
+            return 0
+        return entry[2] - now_ns
+
+    def note(self, key: str, n: int, sent_ns: int, retry_after_ns: int) -> None:
+        until_ns = sent_ns + retry_after_ns
+        with self._turn:
+            self._entries[key] = n, min(until_ns, sent_ns + _LONGEST_REFUSAL_NS), until_ns
+            self._entries.move_to_end(key)
+            if len(self._entries) > self._most:
+                self._entries.popitem(last=False)
+
+    def drop(self, key: str) -> None:
+        if key in self._entries:
+            with self._turn:
+                self._entries.pop(key, None)
+
+
+class _Limiter:
+    """What all four share: every decision, as flows."""
+
+    _rule_type: ClassVar[type[TokenBucket] | type[FixedWindow]]
+    _make_store: ClassVar[Callable[..., Store]]
+
+    def __init__(self, client: object, rate: Rate, options: Options) -> None:
+        known = Options.__annotations__
+        if unknown := sorted(set(options) - set(known)):
+            raise TypeError(f"{type(self).__name__} takes no {unknown[0]!r}: it takes {', '.join(sorted(known))}")
+        self.rate = rate
+        self.name = options.get("name", "default")
+        prefix = options.get("prefix", "jwtlimit")
+        self.on_failure = options.get("on_failure", "deny")
+        timeout, cooldown = options.get("timeout", 0.25), options.get("cooldown", 1.0)
+        secret = options.get("key_secret")
+        problems = [
+            f"{name} must be a str of 1 or more characters, not {value!r:.80}"
+            for name, value in (("name", self.name), ("prefix", prefix))
+            if not isinstance(value, str) or not value
+        ]
+        if self.on_failure not in _STRICTEST_FIRST:
+            problems.append(f"on_failure must be 'deny', 'local' or 'allow', not {self.on_failure!r:.80}")
+        problems += [
+            f"{name} must be seconds, above 0, not {value!r:.80}"
+            for name, value in (("timeout", timeout), ("cooldown", cooldown))
+            if duration_s(value) <= 0
+        ]
+        if secret is not None and not (isinstance(secret, bytes) and 1 <= len(secret) <= 64):
+            problems.append("key_secret must be 1 to 64 bytes, or None")
+        if problems:
+            raise ConfigError(*problems)
+        clock = options.get("clock", time)
+        self._rule = type(self)._rule_type(rate)
+        self._form = KeyForm(prefix, self.name, secret)
+        self._store = type(self)._make_store(client, timeout=float(timeout), cooldown=float(cooldown), clock=clock)
+        self._closes_store = isinstance(client, str)
+        self._refusals = _Refusals(_MOST_REFUSALS if options.get("local_refusal", True) else 0)
+        self._local = RateLimiter.from_rate(rate, name=self.name, clock=clock)
+        self._closed = False
+
+    @property
+    def awaits(self) -> bool:
+        """Whether the methods are coroutines."""
+        return self._store.awaits
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r} {self.rate}, {self.on_failure} on failure>"
+
+    # For acquire_all ------------------------------------------------------------------------------------------
+
+    def group(self, key: str) -> Hashable:
+        """Return what tells which keys of which limiters can be spent in one step."""
+        slot = key_slot(self._form.stored(key).encode()) if self._store.cluster else None
+        return self._store.identity, slot
+
+    @staticmethod
+    def spend_all(
+        spends: Sequence[tuple["_Limiter", str, int]], *, operation: str = "take", now_us: int | None = None, alone: bool = True
+    ) -> Flow[list[Decision]]:
+        """Spend from limits of one `group` in one step: all, or none.
+
+        Args:
+            spends: Limiter, key and tokens; no pair of limiter and key twice.
+            operation: ``take``, or ``peek`` to change nothing.
+            now_us: The time in place of the time of the server, for tests.
+            alone: Whether nothing else is spent with these; only then a refusal may be known without asking.
+
+        Returns:
+            The single decisions; of a refusal that is known without asking the store, only the refusing ones.
+
+        Raises:
+            LimiterUnavailable: There was no answer, and the strictest policy of these limits is to deny.
+        """
+        arguments: list[str | bytes | int] = [operation]
+        keys = []
+        sure: list[Decision] = []
+        store, taking = spends[0][0]._store, operation == "take"
+        sent_ns = store.clock.monotonic_ns()
+        for limiter, key, n in spends:
+            limiter._check_open()
+            if not limiter._possible(key, n):
+                sure.append(impossible(limiter.rate, limiter.name))
+            elif taking and alone and (wait_ns := limiter._refusals.wait_ns(key, n, sent_ns)):
+                sure.append(Decision(False, limiter.rate, limiter.name, 0, wait_ns, wait_ns))
+            keys.append(limiter._form.stored(key))
+            arguments += n, limiter._rule.argument
+        if sure:
+            return sure
+        if now_us is not None:
+            arguments.append(now_us)
+        try:
+            now, *answers = yield from store.script(arguments, keys)
+        except StoreDown as error:
+            return _without_store(spends, operation, error)
+        found = []
+        for (limiter, key, n), at in zip(spends, range(0, len(answers), 3), strict=True):
+            allowed, state, since = answers[at : at + 3]
+            decision = limiter._rule.decision(allowed == 1, state, since, now, n, limiter.name)
+            found.append(decision)
+            if taking and decision.retry_after_ns:
+                limiter._refusals.note(key, n, sent_ns, decision.retry_after_ns)
+        if taking and all(decision.allowed for decision in found):
+            for limiter, key, _ in spends:
+                limiter._refusals.drop(key)
+        return found
+
+    def refund_flow(self, key: str, n: int) -> Flow[None]:
+        """Do what ``refund`` does."""
+        check_question(key, n)
+        self._check_open()
+        if n < 1 or not key:
+            return
+        self._refusals.drop(key)
+        arguments = "refund", min(n, self.rate.burst), self._rule.argument
+        try:
+            yield from self._store.script(arguments, [self._form.stored(key)])
+        except StoreDown as error:
+            self._refuse_to_fail(error)
+            self._local.refund(key, n)
+
+    # The other flows ------------------------------------------------------------------------------------------
+
+    def _ask(self, key: str, n: int, operation: str) -> Flow[Decision]:
+        check_question(key, n)
+        if not self._possible(key, n):
+            return impossible(self.rate, self.name)
+        return (yield from self.spend_all(((self, key, n),), operation=operation))[0]
+
+    def _allow(self, key: str, n: int) -> Flow[bool]:
+        try:
+            decision = yield from self._ask(key, n, "take" if n else "peek")
+        except LimiterUnavailable:
+            return False
+        return decision.allowed
+
+    def _reset(self, key: str) -> Flow[None]:
+        check_question(key, 1)
+        self._check_open()
+        self._refusals.drop(key)
+        self._local.reset(key)
+        try:
+            yield from self._store.delete(self._form.stored(key))
+        except StoreDown as error:
+            self._refuse_to_fail(error)
+
+    def _close(self) -> Flow[None]:
+        if self._closed:
+            return
+        self._closed = True
+        self._local.close()
+        if self._closes_store:
+            yield from self._store.close()
+
+    def _possible(self, key: str, n: int) -> bool:
+        return n == 0 or (0 < n <= self.rate.burst and key != "")
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise LimiterUnavailable(f"limiter {self.name!r} is closed")
+
+    def _refuse_to_fail(self, error: StoreDown) -> None:
+        if self.on_failure == "deny":
+            raise LimiterUnavailable(
+                f"the store of limiter {self.name!r} does not answer", retry_after=self._store.cooldown
+            ) from error
+
+
+def _without_store(spends: Sequence[tuple[_Limiter, str, int]], operation: str, error: StoreDown) -> list[Decision]:
+    """Answer for a store that does not, by the strictest policy of the limits."""
+    strictest = min((limiter for limiter, _, _ in spends), key=lambda limiter: _STRICTEST_FIRST.index(limiter.on_failure))
+    strictest._refuse_to_fail(error)
+    if strictest.on_failure == "allow":
+        return [Decision(True, limiter.rate, limiter.name, limiter.rate.burst, 0, 0) for limiter, _, _ in spends]
+    if operation == "peek":
+        return [limiter._local.peek(key, n) for limiter, key, n in spends]
+    return acquire_together([(limiter._local, key, n) for limiter, key, n in spends])
+
+
+class _SyncLimiter(_Limiter):
+    """The methods of `RateLimiter`, over a store."""
+
+    _make_store = staticmethod(sync_store)
+
+    def allow(self, key: str) -> bool:
+        """Take one token of *key* if it is there; False also while the store is down and the policy is to deny."""
+        return run(self._allow(key, 1))
+
+    def allow_n(self, key: str, n: int) -> bool:
+        """Take *n* tokens of *key* if all of them are there; see `RateLimiter.allow_n`."""
+        return run(self._allow(key, n))
+
+    def acquire(self, key: str, n: int = 1) -> Decision:
+        """Take *n* tokens of *key* if all of them are there, in one step on the server, and say how things stand.
+
+        Raises:
+            TypeError: *key* is not a str or *n* is not an int.
+            LimiterUnavailable: The store gave no answer and the policy is to deny, or the limiter is closed.
+        """
+        return run(self._ask(key, n, "take" if n else "peek"))
+
+    def peek(self, key: str, n: int = 1) -> Decision:
+        """Say what `acquire` would answer now, and change nothing."""
+        return run(self._ask(key, n, "peek"))
+
+    def refund(self, key: str, n: int = 1) -> None:
+        """Put *n* tokens of *key* back, never more than were taken."""
+        run(self.refund_flow(key, n))
+
+    def reset(self, key: str) -> None:
+        """Give *key* its full quota back, in all processes.
+
+        Another process that was just refused goes on refusing from memory until the wait it was told, a minute at most.
+        """
+        run(self._reset(key))
+
+    def close(self) -> None:
+        """Admit nobody any more, and close the client if `from_url` made it."""
+        run(self._close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self.close()
+
+
+class _AsyncLimiter(_Limiter):
+    """The methods of `RateLimiter` as coroutines, over a store.
+
+    A task that is cancelled while it waits for the store may have been charged; nothing else is left behind.
+    """
+
+    _make_store = staticmethod(async_store)
+
+    async def allow(self, key: str) -> bool:
+        """Take one token of *key* if it is there; False also while the store is down and the policy is to deny."""
+        return await run_async(self._allow(key, 1))
+
+    async def allow_n(self, key: str, n: int) -> bool:
+        """Take *n* tokens of *key* if all of them are there; see `RateLimiter.allow_n`."""
+        return await run_async(self._allow(key, n))
+
+    async def acquire(self, key: str, n: int = 1) -> Decision:
+        """Take *n* tokens of *key* if all of them are there; raises as `RedisTokenBucket.acquire` does."""
+        return await run_async(self._ask(key, n, "take" if n else "peek"))
+
+    async def peek(self, key: str, n: int = 1) -> Decision:
+        """Say what `acquire` would answer now, and change nothing."""
+        return await run_async(self._ask(key, n, "peek"))
+
+    async def refund(self, key: str, n: int = 1) -> None:
+        """Put *n* tokens of *key* back, never more than were taken."""
+        await run_async(self.refund_flow(key, n))
+
+    async def reset(self, key: str) -> None:
+        """Give *key* its full quota back; see `RedisTokenBucket.reset`."""
+        await run_async(self._reset(key))
+
+    async def close(self) -> None:
+        """Admit nobody any more, and close the client of the running loop if `from_url` made it."""
+        await run_async(self._close())
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+Window = timedelta | float | Fraction
+_MINUTE = timedelta(minutes=1)
+
+
+class _TokenBucketLimiter(_Limiter):
+    _rule_type = TokenBucket
+
+    def __init__(
+        self,
+        client: Any,
+        max_rate: int = 100,
+        window: Window = _MINUTE,
+        *,
+        burst: int | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(client, Rate(max_rate, window, burst), options)
+
+    @classmethod
+    def from_url(
+        cls, url: str, max_rate: int = 100, window: Window = _MINUTE, *, burst: int | None = None, **options: Unpack[Options]
+    ) -> Self:
+        """Make a limiter with a client of its own, whose time-outs and retries keep each call within *timeout*."""
+        return cls(_url(url), max_rate, window, burst=burst, **options)
+
+
+class _FixedWindowLimiter(_Limiter):
+    _rule_type = FixedWindow
+
+    def __init__(self, client: Any, max_rate: int = 100, window: Window = _MINUTE, **options: Unpack[Options]) -> None:
+        super().__init__(client, Rate(max_rate, window), options)
+
+    @classmethod
+    def from_url(cls, url: str, max_rate: int = 100, window: Window = _MINUTE, **options: Unpack[Options]) -> Self:
+        """Make a limiter with a client of its own, whose time-outs and retries keep each call within *timeout*."""
+        return cls(_url(url), max_rate, window, **options)
+
+
+class RedisTokenBucket(_SyncLimiter, _TokenBucketLimiter):
+    """The token bucket of `RateLimiter`, one for all processes and machines, exact on the clock of the server.
+
+    Args:
+        client: A `redis.Redis` or `redis.RedisCluster` whose time-outs keep within *timeout*; see `from_url` for one that does.
+        max_rate: Tokens that come back in one window.
+        window: A `timedelta`, or seconds; a whole number of microseconds.
+        burst: The size of a bucket; *max_rate* where it is left out.
+        options: See `Options`.
+
+    Raises:
+        ConfigError: A value cannot work; nothing has been connected yet.
+    """
+
+
+class AsyncRedisTokenBucket(_AsyncLimiter, _TokenBucketLimiter):
+    """`RedisTokenBucket` for code on an event loop; *client* is of `redis.asyncio`, and belongs to one loop."""
+
+
+class RedisFixedWindow(_SyncLimiter, _FixedWindowLimiter):
+    """At most *max_rate* in a window that starts with the first request of a key, one for all processes and machines.
+
+    Refused calls are not counted and do not prolong the window. Up to twice the limit can pass around the edge of a window; a
+    token bucket does not have that edge. While the store is down, the policy ``"local"`` counts by a token bucket.
+
+    The arguments are those of `RedisTokenBucket`, without *burst*.
+    """
+
+
+class AsyncRedisFixedWindow(_AsyncLimiter, _FixedWindowLimiter):
+    """`RedisFixedWindow` for code on an event loop; *client* is of `redis.asyncio`, and belongs to one loop."""
+
+
+def _url(url: object) -> str:
+    if not isinstance(url, str):
+        raise ConfigError(f"url must be a str such as redis://localhost:6379/0, not {type(url).__name__}")
+    return url

@@ -1,0 +1,97 @@
+"""The language of the script: limits as its arguments, its replies as decisions, keys as the server stores them."""
+
+from fractions import Fraction
+from hashlib import blake2b, sha1, sha256
+from importlib.resources import files
+from urllib.parse import quote
+
+from jwtlimit_core.bucket import outlook
+from jwtlimit_core.decision import Decision
+from jwtlimit_core.errors import ConfigError
+from jwtlimit_core.keys import LONGEST_KEY, SERVICE_KEY
+from jwtlimit_core.rate import Rate
+
+__all__ = ["SCRIPT", "SCRIPT_SHA", "FixedWindow", "KeyForm", "TokenBucket"]
+
+SCRIPT = files("jwtlimit_core.redis").joinpath("spend.lua").read_text("utf-8")
+SCRIPT_SHA = sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest()
+
+_EXACT = 2**53  # the whole numbers below are exact as doubles, which are Lua's numbers
+_NS_PER_US = 1_000
+
+
+class TokenBucket:
+    """The bucket of `jwtlimit_core.bucket`, in microseconds: the script steps it, the outlook is made there."""
+
+    def __init__(self, rate: Rate) -> None:
+        self.rate = rate
+        # The same rate with every microsecond read as a nanosecond: the pure functions count in whatever the clock counts.
+        self._in_us = scaled = Rate(rate.limit, Fraction(_window_us(rate), 1_000_000_000), rate.burst)
+        if scaled.capacity + scaled.refill >= _EXACT:
+            raise ConfigError(f"the rate {rate} is too fine for a store: lower the burst, or take a rounder window")
+        self.argument = b"b%d %d %d" % (scaled.refill, scaled.unit, scaled.capacity)
+
+    def decision(self, allowed: bool, level: int, seen_us: int, now_us: int, n: int, name: str) -> Decision:
+        """Return what the state on the server means to somebody who asked for *n* tokens at *now_us*."""
+        remaining, retry_us, reset_us = outlook(level, seen_us, self._in_us, now_us, n, allowed)
+        return Decision(allowed, self.rate, name, remaining, retry_us * _NS_PER_US, reset_us * _NS_PER_US)
+
+
+class FixedWindow:
+    """A count in a window that starts with the first request of a key.
+
+    Up to twice the limit can pass around the edge of a window: the last of one and the first of the next. A token bucket has no
+    such edge.
+    """
+
+    def __init__(self, rate: Rate) -> None:
+        self.rate = rate
+        self._window_us = _window_us(rate)
+        if self._window_us >= _EXACT // 2:
+            raise ConfigError(f"the window of {rate} is too long for a store")
+        self.argument = b"w%d %d 0" % (self._window_us, rate.limit)
+
+    def decision(self, allowed: bool, count: int, start_us: int, now_us: int, _n: int, name: str) -> Decision:
+        """Return what the state on the server means to somebody who asked at *now_us*."""
+        left_ns = (start_us + self._window_us - now_us) * _NS_PER_US
+        remaining = max(0, self.rate.limit - count)
+        return Decision(allowed, self.rate, name, remaining, 0 if allowed else left_ns, left_ns if count else 0)
+
+
+class KeyForm:
+    """How the keys of one limiter are stored: ``prefix:name:key``, the last two quoted so that no two pairs meet.
+
+    Args:
+        prefix: Stands before every key as it is.
+        name: The name of the limiter.
+        secret: Where it is given, keys are stored as their keyed hash, so that the store shows no identity.
+    """
+
+    def __init__(self, prefix: str, name: str, secret: bytes | None = None) -> None:
+        self._start = f"{prefix}:{_quoted(name)}:"
+        self._secret = secret
+
+    def stored(self, key: str) -> str:
+        """Return the key under which the server keeps the state of *key*."""
+        if key is SERVICE_KEY:
+            return self._start + "*"
+        if self._secret is not None:
+            return f"{self._start}#{blake2b(_utf8(key), key=self._secret, digest_size=32).hexdigest()}"
+        if len(key) > LONGEST_KEY:
+            return f"{self._start}#{sha256(_utf8(key)).hexdigest()}"
+        return self._start + _quoted(key)
+
+
+def _quoted(text: str) -> str:
+    return text if text.isascii() and text.isalnum() else quote(text, safe="@!$&'()+,;=/|^", errors="surrogatepass")
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _window_us(rate: Rate) -> int:
+    window_us, rest = divmod(rate.window_ns, _NS_PER_US)
+    if rest:
+        raise ConfigError(f"a store counts in microseconds: the window of {rate} must be a whole number of them")
+    return window_us
