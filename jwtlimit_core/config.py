@@ -129,11 +129,10 @@ _LONGEST_S = 100 * 366 * 86_400
 
 def duration_s(value: object) -> Fraction:
     """Return a timedelta or a number of seconds as seconds; -1 where *value* is neither, or over 100 years."""
-    if isinstance(value, timedelta):
-        return duration_s(value / timedelta(seconds=1))
-    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LONGEST_S:  # NaN is not <= anything
-        return Fraction(value)
-    return Fraction(-1)
+    seconds = Fraction(value // timedelta(microseconds=1), 1_000_000) if isinstance(value, timedelta) else value
+    if not isinstance(seconds, int | float | Fraction) or isinstance(seconds, bool):
+        return Fraction(-1)
+    return Fraction(seconds) if -_LONGEST_S <= seconds <= _LONGEST_S else Fraction(-1)  # NaN is in no bounds
 
 
 def _is_text(value: object) -> bool:

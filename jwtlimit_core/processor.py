@@ -47,7 +47,7 @@ class _Issuer:
         self.config = config
         self._jws = config.jws
         self._closed = False
-        self._leeway_ns = ceil(duration_s(config.leeway) * _NS_PER_SECOND)
+        self._leeway_ns = round(duration_s(config.leeway) * _NS_PER_SECOND)
         self._ttl_s = {
             "access": ceil(duration_s(config.access_token_ttl)),
             "refresh": ceil(duration_s(config.refresh_token_ttl)),

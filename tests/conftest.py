@@ -16,7 +16,7 @@ Forge = Callable[..., str]
 
 def _segment(part: object) -> bytes:
     """Encode *part*, which is JSON as bytes or something to be written as JSON."""
-    text = part if isinstance(part, bytes) else json.dumps(part).encode()
+    text = part if isinstance(part, bytes) else json.dumps(part, separators=(",", ":")).encode()
     return base64.urlsafe_b64encode(text).rstrip(b"=")
 
 

@@ -113,7 +113,8 @@ def test_config_takes_any_object_with_the_three_methods_as_a_limiter() -> None:
     ("value", "seconds"),
     [
         (timedelta(minutes=15), 900),
-        (timedelta(microseconds=500_000), Fraction(1, 2)),
+        (timedelta(microseconds=1), Fraction(1, 10**6)),
+        (Fraction(1, 3), Fraction(1, 3)),
         (900, 900),
         (0.5, Fraction(1, 2)),
         (0, 0),
