@@ -36,8 +36,9 @@ class StoreDown(Exception):
 class Store:
     """Runs the script, and knows whether the server answers.
 
-    After a failure nobody waits for the server again, but one probe per cool-down; the first answer ends the outage. Changes of
-    that state are logged, calls are not.
+    After a failure nobody waits for the server again, but one probe per cool-down; the first answer ends the outage. A call that
+    failed although others were answered in the meantime is no outage: this process may be too busy, or one key be spoiled. Changes
+    of that state are logged, calls are not.
 
     Args:
         client: Returns the client to use now, in this process and on this event loop.
@@ -73,6 +74,7 @@ class Store:
         self._cooldown_ns = int(cooldown * 1_000_000_000)
         self._turn = Turn()
         self._next_probe_ns: int | None = None  # None while the store answers
+        self._answered_ns: int | None = None
 
     def script(self, arguments: Sequence[str | bytes | int], keys: Sequence[str]) -> Flow[list[int]]:
         """Run the script on *keys*.
@@ -92,7 +94,8 @@ class Store:
         yield Call(self._close, (), self.awaits)
 
     def _guarded(self, command: tuple[str, ...], again: tuple[str, ...] | None, *arguments: str | bytes | int) -> Flow[Any]:
-        self._check_up()
+        sent_ns = self.clock.monotonic_ns()
+        self._check_up(sent_ns)
         execute = self._execute_async if self.awaits else self._execute
         try:
             try:
@@ -104,7 +107,7 @@ class Store:
         except ConfigError:
             raise
         except Exception as error:  # redis-py has no one root for what a call may raise; to the limit it is all no answer
-            self._failed(error)
+            self._failed(error, sent_ns)
             raise StoreDown(type(error).__name__) from error
         self._worked()
         return reply
@@ -117,19 +120,20 @@ class Store:
         async with asyncio.timeout(self._timeout):
             return await client.execute_command(*command)
 
-    def _check_up(self) -> None:
+    def _check_up(self, now_ns: int) -> None:
         if self._next_probe_ns is None:
             return
         with self._turn:
-            now_ns = self.clock.monotonic_ns()
             if self._next_probe_ns is not None and now_ns < self._next_probe_ns:
                 raise StoreDown("known to be down")
             self._next_probe_ns = now_ns + self._cooldown_ns  # this call is the probe
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, error: Exception, sent_ns: int) -> None:
         if str(error).startswith(_OF_ONE_KEY):
             return
         with self._turn:
+            if self._answered_ns is not None and self._answered_ns > sent_ns:
+                return
             was_up = self._next_probe_ns is None
             self._next_probe_ns = self.clock.monotonic_ns() + self._cooldown_ns
         if was_up:
@@ -138,6 +142,7 @@ class Store:
             )
 
     def _worked(self) -> None:
+        self._answered_ns = self.clock.monotonic_ns()
         if self._next_probe_ns is not None:
             with self._turn:
                 was_down, self._next_probe_ns = self._next_probe_ns is not None, None
