@@ -133,13 +133,6 @@ def test_decide_without_a_state_describes_a_full_bucket(rate: Rate, data: st.Dat
     assert (decision.allowed, decision.remaining, decision.retry_after_ns, decision.reset_after_ns) == (True, rate.burst, 0, 0)
 
 
-@pytest.mark.parametrize("n", [-1, 6, 10**20])
-@pytest.mark.parametrize("state", [None, (0, NOW_NS), (5 * 60, NOW_NS)])
-def test_decide_for_an_impossible_cost_says_that_waiting_never_helps(state: State | None, n: int) -> None:
-    decision = decide(state, rate_of(1, 60, 5), NOW_NS, n, name="a")
-    assert (decision.allowed, decision.retry_after_ns) == (False, None)
-
-
 def polled(rate: Rate, step_ns: int, length_ns: int) -> list[int]:
     """The times, from 0, at which one token was had by asking in every *step_ns*."""
     state, passed = None, []

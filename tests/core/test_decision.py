@@ -7,7 +7,7 @@ from dataclasses import FrozenInstanceError, replace
 import pytest
 
 from jwtlimit_core import Decision, JWTLimitError, Rate, RateLimitExceeded
-from jwtlimit_core.decision import combine
+from jwtlimit_core.decision import combine, impossible
 
 RATE = Rate(5, 30, burst=20)
 YES = Decision(True, RATE, "login", 3, 0, 102 * 10**9)
@@ -53,6 +53,10 @@ def test_exceeded_copied_or_pickled_keeps_all_it_carries(copied) -> None:  # typ
     twin = copied(exceeded)
     assert type(twin) is RateLimitExceeded
     assert (twin.decision, twin.retry_after, twin.limit, str(twin)) == (NO, 1.5, 20, str(exceeded))
+
+
+def test_impossible_says_that_waiting_never_helps_and_nothing_of_the_bucket() -> None:
+    assert impossible(RATE, "login") == Decision(False, RATE, "login", 0, None, 0)
 
 
 LONG = replace(NO, name="long", retry_after_ns=9_000_000_000, remaining=7)

@@ -14,7 +14,7 @@ from jwtlimit_core.testing import ManualClock
 LONG = "long" * 100  # kept as a digest
 KEYS = ["", LONG, *map(str, range(24))]
 
-keys = st.sampled_from(KEYS)
+keys = st.sampled_from(KEYS[:4]) | st.sampled_from(KEYS)  # a few come again and again
 costs = st.integers(-1, 6)
 
 
