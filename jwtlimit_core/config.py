@@ -61,7 +61,7 @@ class Config:
     leeway: timedelta | float = timedelta(seconds=5)
     enable_rate_limit: bool = False
     rate_limit_rate: int = 100
-    rate_limit_window: timedelta | float = timedelta(minutes=1)
+    rate_limit_window: timedelta | float | Fraction = timedelta(minutes=1)
     rate_limiter: RateLimitProvider | AsyncRateLimitProvider | None = None
     owns_limiter: bool = False
     before_issue: BeforeIssue | None = None

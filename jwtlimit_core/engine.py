@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol, cast
 
 from jwtlimit_core.client_address import NO_ADDRESS, address_key
@@ -23,7 +24,7 @@ from jwtlimit_core.processor import Processor
 from jwtlimit_core.rate import Rate
 from jwtlimit_core.spend import acquire_all
 
-__all__ = ["Engine", "OnRefused", "RequestView"]
+__all__ = ["Engine", "LimiterFactory", "OnRefused", "RequestView"]
 
 logger = logging.getLogger("jwtlimit")
 
@@ -47,6 +48,7 @@ class RequestView(Protocol):
         """Return the value of a header, None where the request has none."""
 
 
+LimiterFactory = Callable[[str, Rate], Any]
 OnRefused = Callable[[Decision, RequestView], object]
 
 
@@ -54,7 +56,7 @@ OnRefused = Callable[[Decision, RequestView], object]
 class Issuance:
     """The two processors of an application, alike but for the limit, and the limiter of the first."""
 
-    limiter: RateLimiter
+    limiter: Any
     limited: Processor
     unlimited: Processor
 
@@ -63,8 +65,11 @@ class Engine:
     """The limits of one application.
 
     Args:
-        config: How tokens are made; None for an application that makes none.
+        config: How tokens are made; None for an application that makes none. Its limiter is used for issuance, or else one that
+            is made for *issue_rate*.
         issue_rate: How many are issued to one subject.
+        make_limiter: Makes the limiter for a name and a rate; by default one in this process.
+        shared: Where counts are kept, if not in this process, for the log.
         headers: Whether answers within the limits tell how much is left.
         ipv6_prefix: The bits by which IPv6 addresses are grouped.
         clock: Where the time comes from.
@@ -76,6 +81,8 @@ class Engine:
         *,
         config: Config | None,
         issue_rate: Rate,
+        make_limiter: LimiterFactory | None = None,
+        shared: str = "",
         headers: bool = True,
         ipv6_prefix: int = 64,
         clock: Clock = time,
@@ -83,19 +90,19 @@ class Engine:
     ) -> None:
         self._headers = headers
         self._ipv6_prefix = ipv6_prefix
-        self._clock = clock
+        self._make_limiter = make_limiter or partial(_in_process, clock)
         self._on_refused = on_refused
-        self._limiters: dict[tuple[str, Rate], RateLimiter] = {}
+        self._limiters: dict[tuple[str, Rate], Any] = {}
         self._warned_of_no_address = False
         self._issuance = None
         if config is not None:
-            limiter = RateLimiter.from_rate(issue_rate, name="issue", clock=clock)
+            limiter = config.rate_limiter or self._make_limiter("issue", issue_rate)
             limited = Processor(replace(config, rate_limiter=limiter))
             self._issuance = Issuance(limiter, limited, Processor(replace(config, rate_limiter=None)))
         logger.info(
-            "%s; counted in this process alone (pid %d): each worker has the whole limit for itself",
+            "%s; counted %s",
             f"tokens are issued at {issue_rate} for each subject" if config else "no key is set: no tokens are issued",
-            os.getpid(),
+            shared or f"in this process alone (pid {os.getpid()}): each worker has the whole limit for itself",
         )
 
     def processor(self, *, enabled: bool) -> Processor:
@@ -147,10 +154,10 @@ class Engine:
 
     def reset_all(self) -> None:
         """Give everybody the full quota back; meant for tests."""
-        for limiter in list(self._limiters.values()):
-            limiter.reset_all()
-        if self._issuance is not None:
-            self._issuance.limiter.reset_all()
+        limiters = [*self._limiters.values(), *([self._issuance.limiter] if self._issuance else [])]
+        for limiter in limiters:
+            if hasattr(limiter, "reset_all"):  # a provider of the application need not have it
+                limiter.reset_all()
 
     def _key(self, limit: Limit, view: RequestView) -> Flow[str | None]:
         if callable(limit.key):
@@ -161,9 +168,13 @@ class Engine:
             logger.warning("a request came without an address, from a unix socket: all such requests share one bucket")
         return key
 
-    def _limiter(self, limit: Limit) -> RateLimiter:
+    def _limiter(self, limit: Limit) -> Any:
         known = self._limiters.get((limit.name, limit.rate))
         if known is not None:
             return known
-        made = RateLimiter.from_rate(limit.rate, name=limit.name, clock=self._clock)
+        made = self._make_limiter(limit.name, limit.rate)
         return self._limiters.setdefault((limit.name, limit.rate), made)  # of first requests at once, one makes it
+
+
+def _in_process(clock: Clock, name: str, rate: Rate) -> RateLimiter:
+    return RateLimiter.from_rate(rate, name=name, clock=clock)

@@ -11,5 +11,6 @@ from jwtlimit_core.redis.limiters import (
     RedisFixedWindow,
     RedisTokenBucket,
 )
+from jwtlimit_core.redis.store import open_store
 
-__all__ = ["AsyncRedisFixedWindow", "AsyncRedisTokenBucket", "RedisFixedWindow", "RedisTokenBucket"]
+__all__ = ["AsyncRedisFixedWindow", "AsyncRedisTokenBucket", "RedisFixedWindow", "RedisTokenBucket", "open_store"]

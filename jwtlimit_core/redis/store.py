@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary, ref
@@ -19,7 +20,7 @@ from jwtlimit_core.flow import Call, Flow
 from jwtlimit_core.redis.wire import SCRIPT, SCRIPT_SHA
 from jwtlimit_core.turn import Turn
 
-__all__ = ["Store", "StoreDown", "async_store", "sync_store"]
+__all__ = ["Store", "StoreDown", "async_store", "open_store", "sync_store"]
 
 logger = logging.getLogger("jwtlimit")
 
@@ -36,9 +37,9 @@ class StoreDown(Exception):
 class Store:
     """Runs the script, and knows whether the server answers.
 
-    After a failure nobody waits for the server again, but one probe per cool-down; the first answer ends the outage. A call that
-    failed although others were answered in the meantime is no outage: this process may be too busy, or one key be spoiled. Changes
-    of that state are logged, calls are not.
+    After a failure nobody waits for the server again, but one probe per cool-down; the first answer ends the outage. A call
+    that failed although others were answered in the meantime is no outage: this process may be too busy, or one key be spoiled.
+    Changes of that state are logged, calls are not.
 
     Args:
         client: Returns the client to use now, in this process and on this event loop.
@@ -212,6 +213,15 @@ def async_store(source: object, *, timeout: float, cooldown: float, clock: Clock
         cooldown=cooldown,
         clock=clock,
     )
+
+
+def open_store(url: str, *, timeout: float = 0.25, cooldown: float = 1.0, clock: Clock = time) -> Store:
+    """Make one store for several limiters, to be given to each in place of a client: they share connections and outages.
+
+    Raises:
+        ConfigError: *url* does not read like one.
+    """
+    return sync_store(url, timeout=timeout, cooldown=cooldown, clock=clock)
 
 
 class _PerProcess:
