@@ -10,7 +10,7 @@ __all__ = ["DEEPEST", "dumps", "fault", "loads_object"]
 DEEPEST = 32  # levels of lists and objects, the outermost included
 
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False, check_circular=False).encode
-_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)  # a string without end runs to the end: linear
+_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)  # a string without end runs to the end: linear
 
 
 def dumps(value: dict[str, Any]) -> bytes:
@@ -60,7 +60,7 @@ def loads_object(text: bytes) -> dict[str, Any]:
         decoded = text.decode()
     except UnicodeDecodeError:
         raise ValueError("not UTF-8") from None  # without its cause, which holds the whole text
-    if decoded.count("[") + decoded.count("{") > DEEPEST and _depth(decoded) > DEEPEST:
+    if decoded.count("[") + decoded.count("{") > DEEPEST and _is_too_deep(decoded):
         raise ValueError(f"nested more than {DEEPEST} levels deep")
     value = _decoder.decode(decoded)
     if not isinstance(value, dict):
@@ -70,14 +70,17 @@ def loads_object(text: bytes) -> dict[str, Any]:
     return value
 
 
-def _depth(text: str) -> int:
-    depth = deepest = 0
+def _is_too_deep(text: str) -> bool:
+    depth = 0
     for match in _STRING_OR_BRACKET.finditer(text):
-        first = match[0][0]
-        if first != '"':
-            depth += 1 if first in "[{" else -1
-            deepest = max(deepest, depth)
-    return deepest
+        first = text[match.start()]
+        if first in "[{":
+            depth += 1
+            if depth > DEEPEST:
+                return True
+        elif first != '"':
+            depth -= 1
+    return False
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
