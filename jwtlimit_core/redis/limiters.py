@@ -77,6 +77,10 @@ class _Refusals:
             if len(self._entries) > self._most:
                 self._entries.popitem(last=False)
 
+    def clear(self) -> None:
+        with self._turn:
+            self._entries.clear()
+
     def drop(self, key: str) -> None:
         if key in self._entries:
             with self._turn:
@@ -229,6 +233,15 @@ class _Limiter:
         except StoreDown as error:
             self._refuse_to_fail(error)
 
+    def _reset_all(self) -> Flow[None]:
+        self._check_open()
+        self._refusals.clear()
+        self._local.reset_all()
+        try:
+            yield from self._store.delete_all(self._form.pattern())
+        except StoreDown as error:
+            self._refuse_to_fail(error)
+
     def _close(self) -> Flow[None]:
         if self._closed:
             return
@@ -299,6 +312,10 @@ class _SyncLimiter(_Limiter):
         """
         run(self._reset(key))
 
+    def reset_all(self) -> None:
+        """Give every key of this limiter its full quota back, page by page; meant for tests."""
+        run(self._reset_all())
+
     def close(self) -> None:
         """Admit nobody any more, and close the client if `from_url` made it."""
         run(self._close())
@@ -341,6 +358,10 @@ class _AsyncLimiter(_Limiter):
     async def reset(self, key: str) -> None:
         """Give *key* its full quota back; see `RedisTokenBucket.reset`."""
         await run_async(self._reset(key))
+
+    async def reset_all(self) -> None:
+        """Give every key of this limiter its full quota back, page by page; meant for tests."""
+        await run_async(self._reset_all())
 
     async def close(self) -> None:
         """Admit nobody any more, and close the client of the running loop if `from_url` made it."""

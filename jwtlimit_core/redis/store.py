@@ -24,6 +24,7 @@ __all__ = ["Store", "StoreDown", "async_store", "open_store", "sync_store"]
 
 logger = logging.getLogger("jwtlimit")
 
+_PAGE = 1_000
 # A pool waits for a free connection; more of them than can be served at once only make a crowd that connects at the same time.
 _MOST_CONNECTIONS = 20
 # Replies that concern one key, not the server: everything else is asked again only by the probe.
@@ -90,6 +91,17 @@ class Store:
         """Delete *key*; raises as `script` does."""
         yield from self._guarded(("DEL",), None, key)
 
+    def delete_all(self, pattern: str) -> Flow[None]:
+        """Delete the keys that match *pattern*, page by page; it may take longer than the time-out.
+
+        Raises:
+            StoreDown: A page failed; those before it are deleted.
+        """
+        try:
+            yield Call(self._delete_all_async if self.awaits else self._delete_all, (pattern,), self.awaits)
+        except RedisError as error:
+            raise StoreDown(type(error).__name__) from error
+
     def close(self) -> Flow[None]:
         """Close the clients that were made here."""
         yield Call(self._close, (), self.awaits)
@@ -120,6 +132,16 @@ class Store:
         client = self._client()
         async with asyncio.timeout(self._timeout):
             return await client.execute_command(*command)
+
+    def _delete_all(self, pattern: str) -> None:
+        client = self._client()
+        for key in client.scan_iter(match=pattern, count=_PAGE):
+            client.delete(key)
+
+    async def _delete_all_async(self, pattern: str) -> None:
+        client = self._client()
+        async for key in client.scan_iter(match=pattern, count=_PAGE):
+            await client.delete(key)
 
     def _check_up(self, now_ns: int) -> None:
         if self._next_probe_ns is None:

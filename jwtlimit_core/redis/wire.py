@@ -71,6 +71,10 @@ class KeyForm:
         self._start = f"{prefix}:{_quoted(name)}:"
         self._secret = secret
 
+    def pattern(self) -> str:
+        """Return the pattern of SCAN that matches all keys of this limiter, and no other."""
+        return "".join(f"\\{char}" if char in "*?[]^\\" else char for char in self._start) + "*"
+
     def stored(self, key: str) -> str:
         """Return the key under which the server keeps the state of *key*."""
         if key is SERVICE_KEY:
