@@ -11,6 +11,7 @@ from jwtlimit_flask import JWTLimit
 app = Flask(__name__)
 app.config["JWTLIMIT_SECRET_KEY"] = os.environ.get("JWT_SECRET") or secrets.token_bytes(32)
 app.config["JWTLIMIT_ISSUE_RATE"] = os.environ.get("JWT_RATE", "5/30s")  # tokens for each subject
+app.config["JWTLIMIT_STORE"] = os.environ.get("JWT_STORE") or "memory"  # redis://… for one limit over all workers
 jwtlimit = JWTLimit(app)
 
 # A real application keeps password hashes, and compares them in constant time.
