@@ -1,0 +1,1 @@
+"""Figures of jwtlimit beside its peers; `make bench` prints them."""
