@@ -24,7 +24,7 @@ from jwtlimit_core.errors import (
     TokenTypeMismatch,
 )
 from jwtlimit_core.http import Response
-from jwtlimit_core.keys import resolve_key
+from jwtlimit_core.keys import SERVICE_KEY, resolve_key
 from jwtlimit_core.limit import Limit
 from jwtlimit_core.limiter import RateLimiter
 from jwtlimit_core.processor import AsyncProcessor, Processor
@@ -33,6 +33,7 @@ from jwtlimit_core.rate import Rate
 from jwtlimit_core.spend import acquire_all, acquire_all_async
 
 __all__ = [
+    "SERVICE_KEY",
     "AsyncProcessor",
     "AsyncRateLimitProvider",
     "Claims",
