@@ -42,13 +42,13 @@ class Server:
         self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self._folder = tempfile.TemporaryDirectory(prefix="jwtlimit-")
-        self._command = [binary, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", self._folder.name, *options]
+        self._command = [binary, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", self._folder.name]
+        self._command += options
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        log = Path(self._folder.name, "log").open("ab")
-        self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
-        log.close()
+        with Path(self._folder.name, "log").open("ab") as log:
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
         deadline = time.monotonic() + _START_S
         while time.monotonic() < deadline:
             with suppress(redis.RedisError), self.client() as client:
@@ -114,4 +114,3 @@ def cluster(binary: str, size: int = 3) -> Iterator[list[Server]]:
     finally:
         for node in nodes:
             node.close()
-
