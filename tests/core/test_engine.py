@@ -210,7 +210,7 @@ def exceeded() -> RateLimitExceeded:
     return RateLimitExceeded(Decision(False, Rate(3, 60), "login", 0, 20_000_000_000, 60_000_000_000))
 
 
-def test_refuse_calls_the_hook_once_for_each_refusal(make: Callable[..., Engine]) -> None:
+def test_refuse_calls_the_hook_once_for_each_refusal(make: Callable[..., Engine], caplog: pytest.LogCaptureFixture) -> None:
     seen: list[tuple[Decision, RequestView]] = []
     engine = make(on_refused=lambda decision, view: seen.append((decision, view)))
     error, view = exceeded(), Request()
@@ -218,6 +218,7 @@ def test_refuse_calls_the_hook_once_for_each_refusal(make: Callable[..., Engine]
     assert seen == [(error.decision, view)]
     assert engine.refuse(LimiterUnavailable("down"), view).status == 503
     assert len(seen) == 1  # nobody was refused
+    assert "failed" not in caplog.text
 
 
 def test_refuse_with_a_hook_that_raises_answers_all_the_same(

@@ -70,6 +70,27 @@ def test_setting_issue_rate_limits_issuance(rate: str | Rate | None, burst: int)
     assert caught.value.decision.name == "issue"
 
 
+class Provider:
+    """A limiter of the application's own, which has used up everything."""
+
+    def allow(self, key: str) -> bool:
+        return False
+
+    def reset(self, key: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def test_setting_store_may_be_a_limiter_of_the_application() -> None:
+    engine = build_engine({"SECRET_KEY": SECRET, "STORE": Provider(), "ISSUE_RATE": "5/30s"})
+    engine.reset_all()  # which it need not have
+    with pytest.raises(RateLimitExceeded) as caught:
+        engine.processor(enabled=True).create(Claims(sub="ann"))
+    assert caught.value.retry_after == 30
+    with pytest.raises(ConfigError, match="no key is set"):
+        build_engine({"STORE": Provider()}).processor(enabled=True)
+
+
 def test_setting_headers_switches_the_headers_of_good_answers() -> None:
     limits = [Limit("login", "5/m")]
     assert run(build_engine({}).admit(Peer("::1"), limits)) != ()
@@ -132,6 +153,12 @@ def test_setting_of_an_unknown_name_is_refused_with_the_nearest(name: str, messa
         ("ACCESS_TOKEN_TTL", 0),
         ("REFRESH_TOKEN_TTL", "a day"),
         ("LEEWAY", -1),
+        ("STORE", "http://localhost"),
+        ("STORE", 7),
+        ("STRATEGY", "leaky_bucket"),
+        ("STRATEGY", "fixed_window"),  # in memory there is the bucket alone
+        ("ON_FAILURE", "hope"),
+        ("KEY_PREFIX", ""),
     ],
 )
 def test_setting_with_a_bad_value_is_named_with_its_prefix(name: str, value: object) -> None:
@@ -172,6 +199,7 @@ def test_settings_with_a_bad_hook_are_refused() -> None:
         {"VERIFICATION_KEY": "-----BEGIN PUBLIC KEY-----\nTr0ub4dor\n-----END PUBLIC KEY-----", "ALGORITHM": "ES256"},
         {"SIGNING_KEY": "Tr0ub4dor", "SECRET_KEY": "Tr0ub4dor"},
         {"SECRET_KEY": ["Tr0ub4dor"]},
+        {"STORE": "http://:Tr0ub4dor@localhost"},
     ],
 )
 def test_settings_with_a_bad_key_keep_it_out_of_the_message(values: dict[str, object]) -> None:
