@@ -5,6 +5,7 @@ import pickle
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 from freezegun import freeze_time
@@ -160,6 +161,14 @@ def test_limiter_peek_changes_nothing(limiter: RateLimiter, clock: ManualClock) 
     limiter.peek("c")
     assert dict(limiter._buckets) == before
     assert list(limiter._buckets) == ["a", "b"]
+
+
+def test_limiter_never_reads_the_wall_clock(clock: ManualClock) -> None:
+    wall_less = SimpleNamespace(monotonic_ns=clock.monotonic_ns)
+    limiter = RateLimiter(1, 60, clock=wall_less)  # type: ignore[arg-type]
+    assert [limiter.allow("a"), limiter.allow("a")] == [True, False]
+    clock.advance(60)
+    assert limiter.acquire("a").allowed
 
 
 def test_limiter_in_frozen_wall_time_leaves_no_bucket_stuck() -> None:

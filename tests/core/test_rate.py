@@ -7,7 +7,7 @@ from fractions import Fraction
 from math import gcd, inf, nan
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jwtlimit_core import ConfigError, JWTLimitError, Rate
@@ -165,6 +165,8 @@ def test_rate_parse_of_anything_else_is_a_config_error(text: object) -> None:
 
 
 @given(counts, windows_ns, counts | st.none())
+@example(1, LARGEST_WINDOW_NS, None)
+@example(1, LARGEST_WINDOW_NS - 1, LARGEST_COUNT)
 def test_rate_as_text_is_read_back_as_the_same_rate(limit: int, window_ns: int, burst: int | None) -> None:
     rate = Rate(limit, Fraction(window_ns, SECOND_NS), burst)
     assert Rate.parse(str(rate)) == rate
