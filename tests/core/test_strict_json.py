@@ -105,7 +105,7 @@ def test_loads_object_of_one_meaning_reads_it(text: bytes, value: dict[str, obje
 
 
 def test_depth_is_bounded_alike_in_reading_and_in_writing() -> None:
-    deepest = {"a": nested(DEEPEST - 1)}
+    deepest = {"a": nested(DEEPEST - 1), "b": nested(DEEPEST - 1)}
     assert fault(deepest["a"], "a") == ""
     assert loads_object(dumps(deepest)) == deepest
     too_deep = {"a": nested(DEEPEST)}
