@@ -4,9 +4,15 @@ import argparse
 import platform
 import time
 
-from benchmarks import flood, limiter, threads, tokens
+from benchmarks import flood, limiter, store, threads, tokens
 
-SECTIONS = {"limiter": limiter.report, "threads": threads.report, "flood": flood.report, "tokens": tokens.report}
+SECTIONS = {
+    "limiter": limiter.report,
+    "threads": threads.report,
+    "flood": flood.report,
+    "tokens": tokens.report,
+    "store": store.report,
+}
 
 
 def main() -> None:
