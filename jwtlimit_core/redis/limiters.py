@@ -15,6 +15,7 @@ from jwtlimit_core.config import duration_s
 from jwtlimit_core.decision import Decision, impossible
 from jwtlimit_core.errors import ConfigError, LimiterUnavailable
 from jwtlimit_core.flow import Flow, run, run_async
+from jwtlimit_core.keys import StoredKey, stored_key
 from jwtlimit_core.limiter import RateLimiter, acquire_together, check_question
 from jwtlimit_core.rate import Rate
 from jwtlimit_core.redis.store import Store, StoreDown, async_store, sync_store
@@ -57,34 +58,47 @@ class Options(TypedDict, total=False):
 class _Refusals:
     """Keys that are known to have nothing for some time, so that an attack does not cost the store; bounded."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, clock: Clock) -> None:
         self._most = most  # 0: none is ever known
-        self._entries: OrderedDict[str, tuple[int, int, int]] = OrderedDict()
+        self._now_ns = clock.monotonic_ns
+        self._entries: OrderedDict[StoredKey, tuple[int, int, int]] = OrderedDict()
         self._turn = Turn()
+        self.forgotten = 0
 
-    def wait_ns(self, key: str, n: int, now_ns: int) -> int:
+    def wait_ns(self, key: str, n: int) -> int:
         """Return how long *n* tokens of *key* surely stay refused; 0 where that is not known."""
-        entry = self._entries.get(key)
-        if entry is None or n < entry[0] or now_ns >= entry[1]:
+        entry = self._entries.get(stored_key(key))
+        if entry is None or n < entry[0]:
             return 0
-        return entry[2] - now_ns
+        now_ns = self._now_ns()
+        return entry[2] - now_ns if now_ns < entry[1] else 0
 
-    def note(self, key: str, n: int, sent_ns: int, retry_after_ns: int) -> None:
-        until_ns = sent_ns + retry_after_ns
+    def note(self, key: str, n: int, sent_ns: int, retry_after_ns: int, forgotten: int) -> None:
+        """Remember a refusal, unless something was forgotten while it was under way: it may be older than that."""
+        until_ns, found = sent_ns + retry_after_ns, stored_key(key)
         with self._turn:
-            self._entries[key] = n, min(until_ns, sent_ns + _LONGEST_REFUSAL_NS), until_ns
-            self._entries.move_to_end(key)
+            if forgotten != self.forgotten:
+                return
+            self._entries[found] = n, min(until_ns, sent_ns + _LONGEST_REFUSAL_NS), until_ns
+            self._entries.move_to_end(found)
             if len(self._entries) > self._most:
                 self._entries.popitem(last=False)
 
-    def clear(self) -> None:
-        with self._turn:
-            self._entries.clear()
-
     def drop(self, key: str) -> None:
-        if key in self._entries:
+        """Forget a refusal of *key*, since a charge has passed."""
+        found = stored_key(key)
+        if found in self._entries:
             with self._turn:
-                self._entries.pop(key, None)
+                self._entries.pop(found, None)
+
+    def forget(self, key: str | None = None) -> None:
+        """Forget the refusals of *key*, or of all keys, since tokens came back; those that are under way too."""
+        with self._turn:
+            self.forgotten += 1
+            if key is None:
+                self._entries.clear()
+            else:
+                self._entries.pop(stored_key(key), None)
 
 
 class _Limiter:
@@ -124,7 +138,7 @@ class _Limiter:
         self._form = KeyForm(prefix, self.name, secret)
         self._store = type(self)._make_store(client, timeout=float(timeout), cooldown=float(cooldown), clock=clock)
         self._closes_store = isinstance(client, str)
-        self._refusals = _Refusals(_MOST_REFUSALS if options.get("local_refusal", True) else 0)
+        self._refusals = _Refusals(_MOST_REFUSALS if options.get("local_refusal", True) else 0, clock)
         self._local = RateLimiter.from_rate(rate, name=self.name, clock=clock)
         self._closed = False
 
@@ -145,51 +159,51 @@ class _Limiter:
 
     @staticmethod
     def spend_all(
-        spends: Sequence[tuple["_Limiter", str, int]], *, operation: str = "take", now_us: int | None = None, alone: bool = True
+        spends: Sequence[tuple["_Limiter", str, int]], *, operation: str = "take", alone: bool = True
     ) -> Flow[list[Decision]]:
         """Spend from limits of one `group` in one step: all, or none.
 
         Args:
             spends: Limiter, key and tokens; no pair of limiter and key twice.
             operation: ``take``, or ``peek`` to change nothing.
-            now_us: The time in place of the time of the server, for tests.
             alone: Whether nothing else is spent with these; only then a refusal may be known without asking.
 
         Returns:
             The single decisions; of a refusal that is known without asking the store, only the refusing ones.
 
         Raises:
+            ConfigError: Two of the limiters have one name, and would count as one.
             LimiterUnavailable: There was no answer, and the strictest policy of these limits is to deny.
         """
         arguments: list[str | bytes | int] = [operation]
-        keys = []
+        keys: list[str] = []
         sure: list[Decision] = []
-        store, taking = spends[0][0]._store, operation == "take"
+        forgotten: list[int] = []
+        store, remembers = spends[0][0]._store, alone and operation == "take"
         sent_ns = store.clock.monotonic_ns()
         for limiter, key, n in spends:
             limiter._check_open()
-            if not limiter._possible(key, n):
-                sure.append(impossible(limiter.rate, limiter.name))
-            elif taking and alone and (wait_ns := limiter._refusals.wait_ns(key, n, sent_ns)):
-                sure.append(Decision(False, limiter.rate, limiter.name, 0, wait_ns, wait_ns))
+            if refusal := limiter._refusal(key, n, remembers=remembers):
+                sure.append(refusal)
             keys.append(limiter._form.stored(key))
             arguments += n, limiter._rule.argument
+            forgotten.append(limiter._refusals.forgotten)
         if sure:
             return sure
-        if now_us is not None:
-            arguments.append(now_us)
+        if len(set(keys)) < len(keys):
+            raise ConfigError(f"limits that are spent together need a name each: two are called {spends[0][0].name!r}")
         try:
             now, *answers = yield from store.script(arguments, keys)
         except StoreDown as error:
             return _without_store(spends, operation, error)
         found = []
-        for (limiter, key, n), at in zip(spends, range(0, len(answers), 3), strict=True):
-            allowed, state, since = answers[at : at + 3]
+        for index, (limiter, key, n) in enumerate(spends):
+            allowed, state, since = answers[index * 3 : index * 3 + 3]
             decision = limiter._rule.decision(allowed == 1, state, since, now, n, limiter.name)
             found.append(decision)
-            if taking and decision.retry_after_ns:
-                limiter._refusals.note(key, n, sent_ns, decision.retry_after_ns)
-        if taking and all(decision.allowed for decision in found):
+            if remembers and decision.retry_after_ns:
+                limiter._refusals.note(key, n, sent_ns, decision.retry_after_ns, forgotten[index])
+        if operation == "take" and all(decision.allowed for decision in found):
             for limiter, key, _ in spends:
                 limiter._refusals.drop(key)
         return found
@@ -200,25 +214,23 @@ class _Limiter:
         self._check_open()
         if n < 1 or not key:
             return
-        self._refusals.drop(key)
         arguments = "refund", min(n, self.rate.burst), self._rule.argument
         try:
             yield from self._store.script(arguments, [self._form.stored(key)])
         except StoreDown as error:
             self._refuse_to_fail(error)
             self._local.refund(key, n)
+        finally:
+            self._refusals.forget(key)
 
     # The other flows ------------------------------------------------------------------------------------------
 
     def _ask(self, key: str, n: int, operation: str) -> Flow[Decision]:
-        check_question(key, n)
-        if not self._possible(key, n):
-            return impossible(self.rate, self.name)
         return (yield from self.spend_all(((self, key, n),), operation=operation))[0]
 
     def _allow(self, key: str, n: int) -> Flow[bool]:
         try:
-            decision = yield from self._ask(key, n, "take" if n else "peek")
+            decision = yield from self._ask(key, n, "take")
         except LimiterUnavailable:
             return False
         return decision.allowed
@@ -226,29 +238,50 @@ class _Limiter:
     def _reset(self, key: str) -> Flow[None]:
         check_question(key, 1)
         self._check_open()
-        self._refusals.drop(key)
         self._local.reset(key)
         try:
             yield from self._store.delete(self._form.stored(key))
         except StoreDown as error:
             self._refuse_to_fail(error)
+        finally:
+            self._refusals.forget(key)
 
     def _reset_all(self) -> Flow[None]:
         self._check_open()
-        self._refusals.clear()
         self._local.reset_all()
         try:
             yield from self._store.delete_all(self._form.pattern())
         except StoreDown as error:
             self._refuse_to_fail(error)
+        finally:
+            self._refusals.forget()
 
     def _close(self) -> Flow[None]:
         if self._closed:
             return
         self._closed = True
+        self._refusals.forget()
         self._local.close()
         if self._closes_store:
             yield from self._store.close()
+
+    # Without the store ----------------------------------------------------------------------------------------
+
+    def _refusal(self, key: str, n: int, *, remembers: bool = True) -> Decision | None:
+        """Return the refusal that is sure without asking, if it is: what is impossible, or, if *remembers*, known to last."""
+        check_question(key, n)
+        if not self._possible(key, n):
+            return impossible(self.rate, self.name)
+        if remembers and (wait_ns := self._refusals.wait_ns(key, n)):
+            return Decision(False, self.rate, self.name, 0, wait_ns, wait_ns)
+        return None
+
+    def _verdict(self, key: str, n: int) -> bool | None:
+        """Return the answer of ``allow_n`` that is sure without asking; None if it is not."""
+        check_question(key, n)
+        if n == 0:
+            return True
+        return None if self._possible(key, n) and not self._refusals.wait_ns(key, n) else False
 
     def _possible(self, key: str, n: int) -> bool:
         return n == 0 or (0 < n <= self.rate.burst and key != "")
@@ -282,11 +315,12 @@ class _SyncLimiter(_Limiter):
 
     def allow(self, key: str) -> bool:
         """Take one token of *key* if it is there; False also while the store is down and the policy is to deny."""
-        return run(self._allow(key, 1))
+        return self.allow_n(key, 1)
 
     def allow_n(self, key: str, n: int) -> bool:
         """Take *n* tokens of *key* if all of them are there; see `RateLimiter.allow_n`."""
-        return run(self._allow(key, n))
+        verdict = self._verdict(key, n)
+        return run(self._allow(key, n)) if verdict is None else verdict
 
     def acquire(self, key: str, n: int = 1) -> Decision:
         """Take *n* tokens of *key* if all of them are there, in one step on the server, and say how things stand.
@@ -295,7 +329,8 @@ class _SyncLimiter(_Limiter):
             TypeError: *key* is not a str or *n* is not an int.
             LimiterUnavailable: The store gave no answer and the policy is to deny, or the limiter is closed.
         """
-        return run(self._ask(key, n, "take" if n else "peek"))
+        refusal = self._refusal(key, n)
+        return run(self._ask(key, n, "take" if n else "peek")) if refusal is None else refusal
 
     def peek(self, key: str, n: int = 1) -> Decision:
         """Say what `acquire` would answer now, and change nothing."""
@@ -337,15 +372,17 @@ class _AsyncLimiter(_Limiter):
 
     async def allow(self, key: str) -> bool:
         """Take one token of *key* if it is there; False also while the store is down and the policy is to deny."""
-        return await run_async(self._allow(key, 1))
+        return await self.allow_n(key, 1)
 
     async def allow_n(self, key: str, n: int) -> bool:
         """Take *n* tokens of *key* if all of them are there; see `RateLimiter.allow_n`."""
-        return await run_async(self._allow(key, n))
+        verdict = self._verdict(key, n)
+        return await run_async(self._allow(key, n)) if verdict is None else verdict
 
     async def acquire(self, key: str, n: int = 1) -> Decision:
         """Take *n* tokens of *key* if all of them are there; raises as `RedisTokenBucket.acquire` does."""
-        return await run_async(self._ask(key, n, "take" if n else "peek"))
+        refusal = self._refusal(key, n)
+        return await run_async(self._ask(key, n, "take" if n else "peek")) if refusal is None else refusal
 
     async def peek(self, key: str, n: int = 1) -> Decision:
         """Say what `acquire` would answer now, and change nothing."""

@@ -60,7 +60,7 @@ for index = 1, #KEYS do
         else
             count, start = 0, now
         end
-        fits, state, since = count + n <= tonumber(second), count, start
+        fits, state, since = n == 0 or count + n <= tonumber(second), count, start
     end
     all = all and fits
     local answer = index * 3 - 1
