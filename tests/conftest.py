@@ -1,13 +1,34 @@
-"""What the tests of tokens share: keys, made once, and the way to a token that no processor would issue."""
+"""What more than one folder needs: servers, started once; keys, made once; tokens that no processor would issue."""
 
 import base64
+import functools
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from jwtlimit_core.tokens import ALGORITHMS, CompactJWS
+
+if TYPE_CHECKING:
+    from servers import Server
+
+BINARIES: dict[str, str] = {}
+if find_spec("redis"):
+    from servers import binaries, served
+
+    BINARIES = binaries()
+else:
+    # The extra "redis" is not installed, as in the tox environment "core": files that import it are none of its tests.
+    def pytest_ignore_collect(collection_path: Path) -> bool | None:
+        asks = r"^(import|from) (redis|servers|stores|jwtlimit_core\.redis)\b"
+        return True if collection_path.suffix == ".py" and re.search(asks, collection_path.read_text(), re.MULTILINE) else None
+
 
 SECRET = bytes(range(64))
 
@@ -18,6 +39,19 @@ def _segment(part: object) -> bytes:
     """Encode *part*, which is JSON as bytes or something to be written as JSON."""
     text = part if isinstance(part, bytes) else json.dumps(part, separators=(",", ":")).encode()
     return base64.urlsafe_b64encode(text).rstrip(b"=")
+
+
+@pytest.fixture(scope="session")
+def running() -> Iterator[Callable[[str], "Server"]]:
+    """Return the way to the server of a name in `BINARIES`, which runs from its first use to the end of the session."""
+    with ExitStack() as stack:
+        yield functools.cache(lambda name: stack.enter_context(served(BINARIES[name])))
+
+
+@pytest.fixture(scope="session", params=BINARIES)
+def server(request: pytest.FixtureRequest, running: Callable[[str], "Server"]) -> "Server":
+    """Return each server of this machine in turn. All tests share it: each uses names of its own, and flushes nothing."""
+    return running(request.param)
 
 
 @pytest.fixture(scope="session")
