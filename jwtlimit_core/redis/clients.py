@@ -1,0 +1,206 @@
+"""Clients of redis-py: our own, one for each process or event loop, and those of applications, checked for their patience."""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
+from typing import Any
+from weakref import ref
+
+import redis
+import redis.asyncio
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+from redis.retry import Retry
+
+from jwtlimit_core.errors import ConfigError
+from jwtlimit_core.turn import Turn
+
+__all__ = ["OneLoop", "PerLoop", "PerProcess", "check_patience"]
+
+# A pool waits for a free connection; more of them than can be served at once only make a crowd that connects at the same time.
+_MOST_CONNECTIONS = 20
+
+
+class PerProcess:
+    """A client for each process: a pool that was forked may be locked for ever.
+
+    Raises:
+        ConfigError: The URL does not read like one, or asks for longer time-outs.
+    """
+
+    def __init__(self, url: str, timeout: float) -> None:
+        self._make = _maker(redis, Retry, url, timeout)
+        self._pid = os.getpid()
+        self._made = self._make()  # connects at its first use
+        self._turn = Turn()
+        if problems := _impatience(self._made.connection_pool, timeout / 2):
+            raise ConfigError(f"the URL of the store must leave the time-outs alone: {', '.join(problems)}")
+
+    def client(self) -> Any:
+        """Return the client of this process."""
+        if self._pid != os.getpid():
+            with self._turn:
+                if self._pid != os.getpid():
+                    self._made, self._pid = self._make(), os.getpid()
+        return self._made
+
+    def close(self) -> None:
+        """Close the client of this process, if it has one."""
+        if self._pid == os.getpid():
+            self._made.close()
+
+
+class PerLoop:
+    """A client for each event loop, for as long as the loop runs.
+
+    Connections hold their loop, so that to know it weakly would not let go of it. Instead each client has an asynchronous
+    generator that closes it: a loop that is shut down, as `asyncio.run` does, closes the generators that were begun on it.
+    Loops that were closed without that are forgotten when the next one comes.
+
+    Raises:
+        ConfigError: The URL does not read like one.
+    """
+
+    def __init__(self, url: str, timeout: float) -> None:
+        self._make = _maker(redis.asyncio, AsyncRetry, url, timeout)
+        self._made: dict[asyncio.AbstractEventLoop, tuple[Any, AsyncGenerator[None, None]]] = {}
+        self._turn = Turn()
+
+    def client(self) -> Any:
+        """Return the client of the running loop."""
+        loop = asyncio.get_running_loop()
+        made = self._made.get(loop)
+        if made is None:
+            client = self._make()
+            made = client, self._until_closed(loop, client)
+            with suppress(StopIteration):
+                made[1].__anext__().send(None)  # as far as its yield; from now on the loop knows it
+            with self._turn:  # other loops run in other threads
+                closed = [self._made.pop(other) for other in list(self._made) if other.is_closed()]
+                self._made[loop] = made
+            del closed  # not within the turn: what falls with them may take its time
+        return made[0]
+
+    async def close(self) -> None:
+        """Close the client of the running loop, if it has one."""
+        made = self._made.get(asyncio.get_running_loop())
+        if made is not None:
+            await made[1].aclose()
+
+    async def _until_closed(self, loop: asyncio.AbstractEventLoop, client: Any) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            with self._turn:
+                self._made.pop(loop, None)
+            await client.aclose()
+
+
+class OneLoop:
+    """The application's own client, which belongs to the event loop on which it was used first."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._loop: Callable[[], asyncio.AbstractEventLoop | None] = lambda: None
+
+    def client(self) -> Any:
+        """Return the client.
+
+        Raises:
+            ConfigError: Another loop runs than at its first use.
+        """
+        running = asyncio.get_running_loop()
+        if self._loop() is None:
+            self._loop = ref(running)
+        elif self._loop() is not running:
+            raise ConfigError(
+                "this asyncio client belongs to another event loop: use from_url(), which has a client for each loop"
+            )
+        return self._client
+
+    async def close(self) -> None:
+        """Leave the client to its owner."""
+
+
+def check_patience(client: Any, timeout: float) -> None:
+    """Refuse a synchronous *client* whose settings could let one call take longer than *timeout*.
+
+    What may be waited for one after the other has to fit in: connecting and the answer; each Sentinel before that; each node
+    of a cluster that is asked for the others after one has failed.
+
+    Raises:
+        ConfigError: It could; the message shows how to make one that could not.
+    """
+    settings = "socket_timeout={0:g}, socket_connect_timeout={0:g}, retry=Retry(NoBackoff(), 0), protocol=2"
+    problems = []
+    if isinstance(client, redis.RedisCluster):
+        nodes: Any = client.nodes_manager
+        pools = [node.redis_connection.connection_pool for node in nodes.nodes_cache.values()]
+        most = timeout / (1 + len(pools))
+        # Once for the whole cluster, by whichever of the two this version of redis-py knows.
+        attempts = max(
+            getattr(getattr(client, "retry", None), "_retries", 0), getattr(client, "cluster_error_retry_attempts", 0)
+        )
+        if attempts:
+            problems.append(f"the cluster is tried {attempts} more times")
+        more = ", cluster_error_retry_attempts=0" if hasattr(client, "cluster_error_retry_attempts") else ""
+        form = f"RedisCluster(..., {settings}{more})"
+    else:
+        pool: Any = client.connection_pool
+        sentinels = getattr(getattr(pool, "sentinel_manager", None), "sentinels", ())
+        pools = [pool, *(sentinel.connection_pool for sentinel in sentinels)]
+        most = timeout / (1 + (len(sentinels) or 1))
+        if client.connection is not None:
+            problems.append("single_connection_client lets threads wait for each other")
+        if sentinels:
+            form = f"Sentinel(..., sentinel_kwargs=dict({settings}), {settings}).master_for(...)"
+        elif isinstance(pool, redis.BlockingConnectionPool):
+            form = f"Redis.from_pool(BlockingConnectionPool(..., timeout={{0:g}}, {settings})), or use from_url()"
+        else:
+            form = f"Redis(..., {settings}), or use from_url()"
+    for each in pools:
+        problems += [problem for problem in _impatience(each, most) if problem not in problems]
+    if problems:
+        raise ConfigError(
+            f"the client could keep one call longer than the time-out of {timeout:g} s: {', '.join(problems)}. Make it with "
+            + form.format(most)
+        )
+
+
+def _impatience(pool: Any, most: float) -> list[str]:
+    """Say which settings of a synchronous *pool* let one step of a call take longer than *most* seconds."""
+    connection = pool.connection_class(**pool.connection_kwargs)  # connects at its first use; knows the defaults
+    waits = {name: getattr(connection, name) for name in ("socket_timeout", "socket_connect_timeout")}
+    if isinstance(pool, redis.BlockingConnectionPool):
+        waits["timeout"] = pool.timeout
+    # A thousandth more, since the number was shown rounded.
+    problems = [f"{name} is {value}" for name, value in waits.items() if value is None or value > most * 1.001]
+    if connection.retry._retries:
+        problems.append(f"retry makes {connection.retry._retries} more attempts")
+    if getattr(pool, "maint_notifications_enabled", bool)():
+        problems.append("maintenance notifications, a part of protocol 3, can stretch the time-outs")
+    return problems
+
+
+def _maker(module: Any, retry: Any, url: str, timeout: float) -> Callable[[], Any]:
+    """Return what makes clients of *module*, redis or redis.asyncio, for *url*; it has been tried."""
+    # Half of the time-out for each step: two can be slow, such as connecting and the first answer, or two addresses of a name.
+    # RESP2 saves the round trip of HELLO.
+    half = timeout / 2
+    times = {"socket_timeout": half, "socket_connect_timeout": half, "timeout": half}
+
+    def make() -> Any:
+        pool = module.BlockingConnectionPool.from_url(
+            url, **times, retry=retry(NoBackoff(), 0), max_connections=_MOST_CONNECTIONS, protocol=2
+        )
+        return module.Redis.from_pool(pool)
+
+    try:
+        pool = make().connection_pool
+        pool.connection_class(**pool.connection_kwargs)  # connects at its first use; knows which options there are
+    except (TypeError, ValueError, RedisError):
+        # Without its cause: a URL may hold a password.
+        raise ConfigError("the URL of the store must read like redis://host:6379/0, rediss:// or unix:///path") from None
+    return make
