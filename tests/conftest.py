@@ -17,10 +17,12 @@ from jwtlimit_core.tokens import ALGORITHMS, CompactJWS
 
 if TYPE_CHECKING:
     from servers import Server
+    from stores import Stores
 
 BINARIES: dict[str, str] = {}
 if find_spec("redis"):
     from servers import binaries, served
+    from stores import Stores
 
     BINARIES = binaries()
 else:
@@ -42,16 +44,22 @@ def _segment(part: object) -> bytes:
 
 
 @pytest.fixture(scope="session")
-def running() -> Iterator[Callable[[str], "Server"]]:
+def running() -> Iterator[Callable[[str], "Stores"]]:
     """Return the way to the server of a name in `BINARIES`, which runs from its first use to the end of the session."""
     with ExitStack() as stack:
-        yield functools.cache(lambda name: stack.enter_context(served(BINARIES[name])))
+        yield functools.cache(lambda name: stack.enter_context(Stores(stack.enter_context(served(BINARIES[name])))))
 
 
 @pytest.fixture(scope="session", params=BINARIES)
-def server(request: pytest.FixtureRequest, running: Callable[[str], "Server"]) -> "Server":
-    """Return each server of this machine in turn. All tests share it: each uses names of its own, and flushes nothing."""
+def stores(request: pytest.FixtureRequest, running: Callable[[str], "Stores"]) -> "Stores":
+    """Return the maker of limiters over each server of this machine in turn."""
     return running(request.param)
+
+
+@pytest.fixture(scope="session")
+def server(stores: "Stores") -> "Server":
+    """Return that server. All tests share it: each uses names of its own, and flushes nothing."""
+    return stores.server
 
 
 @pytest.fixture(scope="session")
