@@ -11,6 +11,8 @@ from typing import Any
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
+from cryptography.hazmat.primitives.asymmetric.ed448 import Ed448PrivateKey, Ed448PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
 from jwt import PyJWS
 from jwt.algorithms import ECAlgorithm
@@ -26,6 +28,12 @@ _HMAC_BYTES = {"HS256": 32, "HS384": 48, "HS512": 64}  # RFC 7518 section 3.2
 _RSA = frozenset(("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"))
 _CURVES = {"ES256": "secp256r1", "ES384": "secp384r1", "ES512": "secp521r1"}  # RFC 7518 section 3.4
 _RSA_BITS = 2048  # RFC 7518 section 3.3
+_KINDS = {
+    "RS": RSAPrivateKey | RSAPublicKey,
+    "PS": RSAPrivateKey | RSAPublicKey,
+    "ES": EllipticCurvePrivateKey | EllipticCurvePublicKey,
+    "Ed": Ed25519PrivateKey | Ed25519PublicKey | Ed448PrivateKey | Ed448PublicKey,  # RFC 8037 section 3.1
+}
 ALGORITHMS = (*_HMAC_BYTES, *sorted(_RSA), *_CURVES, "EdDSA")
 
 
@@ -129,13 +137,13 @@ class CompactJWS:
             raise InvalidToken("the token is not of the type JWT")
 
     def _secret(self, secret: object) -> bytes:
-        if not isinstance(secret, str | bytes):
-            raise ConfigError(f"secret_key must be text or bytes for {self._alg}, not {type(secret).__name__}")
         least = _HMAC_BYTES[self._alg]
+        if not isinstance(secret, str | bytes) or not secret:
+            raise ConfigError(f"secret_key must be text or bytes for {self._alg}: take secrets.token_bytes({least})")
         try:
             prepared: bytes = self._algorithm.prepare_key(secret)
         except (InvalidKeyError, ValueError):
-            raise ConfigError("secret_key is empty, a public key, a certificate or no text: give random bytes") from None
+            raise ConfigError("secret_key is a public key, a certificate or no text: give random bytes") from None
         if len(prepared) < least:
             raise ConfigError(
                 f"secret_key has {len(prepared)} bytes, {self._alg} needs {least}: take secrets.token_bytes({least})"
@@ -158,13 +166,14 @@ class CompactJWS:
         return signing, verification
 
     def _asymmetric(self, name: str, key: object) -> object:
-        # That of the registry checks the curve in some versions of PyJWT: here it is checked below, in all of them.
+        # What PyJWT checks differs from version to version: it reads, and what it read is checked below.
         reader: Any = ECAlgorithm(ECAlgorithm.SHA256) if self._alg in _CURVES else self._algorithm
         try:
             prepared: object = reader.prepare_key(key)
         except (InvalidKeyError, ValueError, TypeError, UnsupportedAlgorithm):
-            # Without its cause: it may quote what was given.
-            raise ConfigError(f"{name} must be a key object or unencrypted PEM for {self._alg}") from None
+            prepared = None  # the error itself may quote what was given
+        if not isinstance(prepared, _KINDS[self._alg[:2]]):
+            raise ConfigError(f"{name} must be a key object or unencrypted PEM for {self._alg}")
         if isinstance(prepared, RSAPrivateKey | RSAPublicKey) and prepared.key_size < _RSA_BITS:
             raise ConfigError(f"{name} has {prepared.key_size} bits: {self._alg} needs {_RSA_BITS} or more")
         curve = _CURVES.get(self._alg)

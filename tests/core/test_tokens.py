@@ -70,10 +70,10 @@ def test_every_algorithm_refuses_a_token_of_every_other(algorithm: str, keys: di
         ("ES256K", {}, "algorithm must be one of"),
         (None, {}, "not None"),
         pytest.param(10**5000, {}, "not a int of too many digits", id="too-long-to-print"),
-        ("HS256", {}, "secret_key must be text or bytes for HS256, not NoneType"),
-        ("HS256", {"secret_key": 7}, "not int"),
-        ("HS256", {"secret_key": bytearray(SECRET)}, "not bytearray"),
-        ("HS256", {"secret_key": ""}, "secret_key is empty"),
+        ("HS256", {}, "secret_key must be text or bytes for HS256: take secrets.token_bytes(32)"),
+        ("HS256", {"secret_key": 7}, "secret_key must be text or bytes"),
+        ("HS256", {"secret_key": bytearray(SECRET)}, "secret_key must be text or bytes"),
+        ("HS256", {"secret_key": ""}, "secret_key must be text or bytes"),
         ("HS256", {"secret_key": b"k" * 31}, "has 31 bytes, HS256 needs 32"),
         ("HS384", {"secret_key": b"k" * 47}, "has 47 bytes, HS384 needs 48"),
         ("HS512", {"secret_key": b"k" * 63}, "has 63 bytes, HS512 needs 64"),
@@ -137,7 +137,7 @@ def test_the_halves_of_a_key_pair_in_each_others_place_raise_config_error(keys: 
 def test_pem_as_a_secret_or_encrypted_raises_config_error(algorithm: str, keys: dict[str, dict[str, object]]) -> None:
     key = keys[algorithm]["signing_key"]
     for text in (pem(key), pem(key).decode(), pem(key.public_key()), pem(key.public_key()).decode()):
-        with pytest.raises(ConfigError, match="secret_key is empty, a public key"):
+        with pytest.raises(ConfigError, match="secret_key is a public key"):
             CompactJWS("HS256", secret_key=text)
     with pytest.raises(ConfigError, match="signing_key must be a key object or unencrypted PEM"):
         CompactJWS(algorithm, signing_key=pem(key, b"password"))
