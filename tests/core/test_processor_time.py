@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jwtlimit_core import TokenExpired, TokenNotYetValid
+from jwtlimit_core import InvalidToken, RateLimitExceeded, TokenExpired, TokenNotYetValid
 from jwtlimit_core.testing import ManualClock
 
 SECOND_NS = 10**9
@@ -86,6 +86,13 @@ def test_a_future_iat_alone_never_refuses(make: Make, forge: Make) -> None:
     assert make().validate(forge(payload)).iat is None
 
 
+@pytest.mark.parametrize("method", ["validate", "refresh"])
+def test_a_token_without_an_end_is_refused(method: str, make: Make, forge: Make) -> None:
+    token_type = {"validate": "access", "refresh": "refresh"}[method]
+    with pytest.raises(InvalidToken, match="has no 'exp'"):
+        getattr(make(), method)(forge({"iss": "jwt-service", "token_type": token_type}))
+
+
 def test_a_clock_set_back_neither_ends_nor_revives_a_token_by_more_than_itself(make: Make, clock: ManualClock) -> None:
     processor = make(access_token_ttl=TTL)
     token = processor.create({"sub": "u1"})
@@ -105,5 +112,5 @@ def test_the_hour_of_the_wall_clock_decides_no_limit(make: Make, clock: ManualCl
     processor = make(clock=SetForward(), enable_rate_limit=True, rate_limit_rate=2, rate_limit_window=60)
     processor.create({"sub": "u1"})
     processor.create({"sub": "u1"})
-    with pytest.raises(Exception, match=r"rate limit 'issue' .* exceeded: retry after 30 s"):
+    with pytest.raises(RateLimitExceeded, match=r"rate limit 'issue' .* exceeded: retry after 30 s"):
         processor.create({"sub": "u1"})
