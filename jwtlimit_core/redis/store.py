@@ -82,12 +82,16 @@ class Store:
         execute = self._execute_async if self.awaits else self._execute
         known = Call(execute, ("EVALSHA", SCRIPT_SHA, len(keys), *keys, *arguments), self.awaits)
         in_full = Call(execute, ("EVAL", SCRIPT, len(keys), *keys, *arguments), self.awaits)
-        reply: list[int] = yield from self._guarded(known, in_full, numbers=1 + 3 * len(keys))
+        numbers = 1 + 3 * len(keys)
+        reply: list[int] = yield from self._guarded(
+            known, lambda reply: isinstance(reply, list) and list(map(type, reply)) == [int] * numbers, otherwise=in_full
+        )
         return reply
 
     def delete(self, key: str) -> Flow[None]:
         """Delete *key*; raises as `script` does."""
-        yield from self._guarded(Call(self._execute_async if self.awaits else self._execute, ("DEL", key), self.awaits))
+        execute = self._execute_async if self.awaits else self._execute
+        yield from self._guarded(Call(execute, ("DEL", key), self.awaits), lambda reply: isinstance(reply, int))
 
     def delete_all(self, pattern: str) -> Flow[None]:
         """Delete the keys that match *pattern*, page by page; it may take longer than the time-out.
@@ -95,14 +99,15 @@ class Store:
         Raises:
             StoreDown: A page failed; those before it are deleted.
         """
-        yield from self._guarded(Call(self._delete_all_async if self.awaits else self._delete_all, (pattern,), self.awaits))
+        delete_all = self._delete_all_async if self.awaits else self._delete_all
+        yield from self._guarded(Call(delete_all, (pattern,), self.awaits), lambda reply: reply is None)
 
     def close(self) -> Flow[None]:
         """Close the clients that were made here."""
         yield Call(self._close, (), self.awaits)
 
-    def _guarded(self, call: Call, otherwise: Call | None = None, *, numbers: int | None = None) -> Flow[Any]:
-        """Make *call*, or *otherwise* if the server does not know the script; raise StoreDown for all that fails."""
+    def _guarded(self, call: Call, answers: Callable[[object], bool], *, otherwise: Call | None = None) -> Flow[Any]:
+        """Make *call*, or *otherwise* if the server does not know the script; raise StoreDown for all that does not answer."""
         sent_ns = self.clock.monotonic_ns()
         self._check_up(sent_ns)
         try:
@@ -112,8 +117,7 @@ class Store:
                 if otherwise is None:
                     raise
                 reply = yield otherwise
-            if numbers is not None:
-                _check_numbers(reply, numbers)
+            _check_reply(answers(reply))
         except ConfigError:
             raise
         except Exception as error:  # redis-py has no one root for what a call may raise; to the limit it is all no answer
@@ -219,10 +223,9 @@ def open_store(url: str, *, timeout: float = 0.25, cooldown: float = 1.0, clock:
     return sync_store(url, timeout=timeout, cooldown=cooldown, clock=clock)
 
 
-def _check_numbers(reply: object, numbers: int) -> None:
-    # A proxy, or a server of another kind, may answer well and still not with what the script returns.
-    if not isinstance(reply, list) or len(reply) != numbers or not all(isinstance(number, int) for number in reply):
-        raise InvalidResponse("the reply is none of the script")
+def _check_reply(answers: bool) -> None:
+    if not answers:  # a proxy, or a server of another kind
+        raise InvalidResponse("the reply is none to the command")
 
 
 def _text(error: Exception) -> str:
