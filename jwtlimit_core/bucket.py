@@ -1,6 +1,6 @@
 """The token bucket, as functions of (state, rate, now): no clock, no lock, no rounding.
 
-A state is ``(level, seen_ns)``: the units in the bucket (see `Rate.unit`) at the latest time seen for it. No state, None,
+A state is ``[level, seen_ns]``: the units in the bucket (see `Rate.unit`) at the latest time seen for it. No state, None,
 is a full bucket. These rules hold at every rate, for ever:
 
 * Each nanosecond adds ``rate.refill`` units, a whole number: nothing is divided, so nothing drifts.
@@ -14,7 +14,7 @@ from jwtlimit_core.rate import Rate
 
 __all__ = ["State", "decide", "level_at", "outlook", "refunded", "take"]
 
-State = tuple[int, int]
+State = list[int]
 
 
 def level_at(state: State | None, rate: Rate, now_ns: int) -> int:
@@ -35,13 +35,13 @@ def take(state: State | None, rate: Rate, now_ns: int, n: int) -> tuple[bool, St
     seen_ns = now_ns if state is None or now_ns > state[1] else state[1]
     cost = n * rate.unit
     if level < cost:
-        return False, (level, seen_ns)
-    return True, (level - cost, seen_ns)
+        return False, [level, seen_ns]
+    return True, [level - cost, seen_ns]
 
 
 def refunded(state: State, rate: Rate, n: int) -> State:
     """Return *state* with *n* tokens put back, never more than fit."""
-    return min(rate.capacity, state[0] + n * rate.unit), state[1]
+    return [min(rate.capacity, state[0] + n * rate.unit), state[1]]
 
 
 def decide(state: State | None, rate: Rate, now_ns: int, n: int, *, name: str, allowed: bool | None = None) -> Decision:

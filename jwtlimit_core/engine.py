@@ -21,7 +21,7 @@ from jwtlimit_core.http import Headers, Response, rate_limit_headers, refusal
 from jwtlimit_core.limit import Limit
 from jwtlimit_core.limiter import RateLimiter
 from jwtlimit_core.processor import Processor
-from jwtlimit_core.rate import Rate
+from jwtlimit_core.rate import Rate, shown
 from jwtlimit_core.spend import acquire_all
 
 __all__ = ["Engine", "LimiterFactory", "OnRefused", "RequestView"]
@@ -88,6 +88,8 @@ class Engine:
         clock: Clock = time,
         on_refused: OnRefused | None = None,
     ) -> None:
+        if on_refused is not None and not callable(on_refused):
+            raise ConfigError(f"on_refused must be callable or None, not {shown(on_refused)}")
         self._headers = headers
         self._ipv6_prefix = ipv6_prefix
         self._make_limiter = make_limiter or partial(_in_process, clock)

@@ -24,7 +24,7 @@ class Limit:
             framework's request and returns the key. Nothing, None or ``""``, skips the limit. Only verified identity should
             choose a key: with one that the client writes, everybody has a quota for each spelling.
         cost: Tokens that one request takes, 1 or more.
-        methods: The HTTP methods that are limited, in any case; None limits all.
+        methods: The HTTP methods that are limited, in any case, GET with HEAD; None limits all.
 
     Raises:
         ConfigError: A value cannot work; all of them are named.
@@ -57,6 +57,8 @@ class Limit:
                 problems.append(f"methods must be a list of 1 or more methods, or None, not {methods!r:.80}")
             else:
                 methods = frozenset(method.upper() for method in methods)
+                if "GET" in methods:
+                    methods |= {"HEAD"}  # frameworks answer it by the same view
         if problems:
             raise ConfigError(*problems)
         for field, value in zip(self.__slots__, (name, rate, key, cost, methods), strict=True):

@@ -3,7 +3,6 @@
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from contextlib import ExitStack
 from datetime import timedelta
 from fractions import Fraction
 from types import TracebackType
@@ -16,7 +15,7 @@ from jwtlimit_core.errors import ConfigError, LimiterUnavailable
 from jwtlimit_core.eviction import idle_limit_ns, make_room
 from jwtlimit_core.keys import StoredKey, stored_key
 from jwtlimit_core.rate import Rate, shown
-from jwtlimit_core.turn import Turn
+from jwtlimit_core.turn import Turn, give_back
 
 __all__ = ["RateLimiter", "acquire_together"]
 
@@ -39,7 +38,22 @@ class RateLimiter:
         ConfigError: A value is out of its bounds.
     """
 
-    __slots__ = ("_buckets", "_closed", "_idle_ns", "_now_ns", "_turn", "max_buckets", "name", "rate")
+    __slots__ = (
+        "_buckets",
+        "_capacity",
+        "_closed",
+        "_idle_ns",
+        "_move_to_end",
+        "_now_ns",
+        "_pop_turn",
+        "_push_turn",
+        "_refill",
+        "_turn",
+        "_unit",
+        "max_buckets",
+        "name",
+        "rate",
+    )
 
     def __init__(
         self,
@@ -65,6 +79,9 @@ class RateLimiter:
         self._buckets: OrderedDict[StoredKey, State] = OrderedDict()
         self._closed = False
         self._turn = Turn()
+        # What the hot path needs, one step away.
+        self._move_to_end, self._pop_turn, self._push_turn = self._buckets.move_to_end, self._turn.pop, self._turn.append
+        self._refill, self._unit, self._capacity = self.rate.refill, self.rate.unit, self.rate.capacity
 
     @classmethod
     def from_rate(cls, rate: Rate | str, *, name: str = "default", max_buckets: int = 10_000, clock: Clock = time) -> Self:
@@ -87,31 +104,29 @@ class RateLimiter:
         if not key:
             return False
         try:
-            self._turn.pop()
-        except IndexError:
-            self._turn.wait()
-        try:
-            buckets = self._buckets
-            state = buckets.get(key)
+            try:
+                self._pop_turn()
+            except IndexError:
+                self._turn.take()
+            state = self._buckets.get(key)
             if state is None:
                 return not self._closed and self._take(key, 1)[0]
-            # The hot path: `take` of jwtlimit_core.bucket, written out.
-            buckets.move_to_end(key)
+            # The hot path: `take` of jwtlimit_core.bucket, written out and in place.
+            self._move_to_end(key)
             level, seen_ns = state
-            rate = self.rate
             now_ns = self._now_ns()
             if now_ns > seen_ns:
-                level += rate.refill * (now_ns - seen_ns)
-                if level > rate.capacity:
-                    level = rate.capacity
-                seen_ns = now_ns
-            if level < rate.unit:
-                buckets[key] = level, seen_ns
+                state[1] = now_ns  # before the level: whoever is interrupted here has refilled too little, not twice
+                level += self._refill * (now_ns - seen_ns)
+                if level > self._capacity:
+                    level = self._capacity
+            if level < self._unit:
+                state[0] = level
                 return False
-            buckets[key] = level - rate.unit, seen_ns
+            state[0] = level - self._unit
             return True
         finally:
-            self._turn.append(None)
+            self._push_turn(None)
 
     def allow_n(self, key: str, n: int) -> bool:
         """Take *n* tokens from the bucket of *key* if all of them are there.
@@ -127,8 +142,11 @@ class RateLimiter:
             return True
         if not self._possible(key, n):
             return False
-        with self._turn:
+        try:
+            self._turn.take()
             return not self._closed and self._take(key, n)[0]
+        finally:
+            self._push_turn(None)
 
     def acquire(self, key: str, n: int = 1) -> Decision:
         """Take *n* tokens from the bucket of *key* if all of them are there, and say how things stand.
@@ -147,11 +165,14 @@ class RateLimiter:
             LimiterUnavailable: The limiter is closed (and *n* and *key* could have been served).
         """
         check_question(key, n)
-        with self._turn:
+        try:
+            self._turn.take()
             if n == 0 or not self._possible(key, n):
                 return self._look(key, n)
             self._check_open()
             allowed, state, now_ns = self._take(key, n)
+        finally:
+            self._push_turn(None)
         return decide(state, self.rate, now_ns, n, name=self.name, allowed=allowed)
 
     def peek(self, key: str, n: int = 1) -> Decision:
@@ -164,9 +185,12 @@ class RateLimiter:
             LimiterUnavailable: The limiter is closed.
         """
         check_question(key, n)
-        with self._turn:
+        try:
+            self._turn.take()
             self._check_open()
             return self._look(key, n)
+        finally:
+            self._push_turn(None)
 
     # The upkeep ------------------------------------------------------------------------------------------------
 
@@ -179,11 +203,14 @@ class RateLimiter:
             TypeError: *key* is not a str or *n* is not an int.
         """
         check_question(key, n)
-        with self._turn:
+        try:
+            self._turn.take()
             found = stored_key(key)
             state = self._buckets.get(found)
             if state is not None and n > 0:
                 self._buckets[found] = refunded(state, self.rate, n)
+        finally:
+            self._push_turn(None)
 
     def reset(self, key: str) -> None:
         """Give *key* its full quota back, and no other key.
@@ -192,19 +219,28 @@ class RateLimiter:
             TypeError: *key* is not a str.
         """
         check_question(key, 1)
-        with self._turn:
+        try:
+            self._turn.take()
             self._buckets.pop(stored_key(key), None)
+        finally:
+            self._push_turn(None)
 
     def reset_all(self) -> None:
         """Give every key its full quota back; meant for tests."""
-        with self._turn:
+        try:
+            self._turn.take()
             self._buckets.clear()
+        finally:
+            self._push_turn(None)
 
     def close(self) -> None:
         """Forget all buckets and admit nobody any more; closing twice is closing once."""
-        with self._turn:
+        try:
+            self._turn.take()
             self._closed = True
             self._buckets.clear()
+        finally:
+            self._push_turn(None)
 
     def __enter__(self) -> Self:
         return self
@@ -280,9 +316,11 @@ def acquire_together(spends: Sequence[tuple[RateLimiter, str, int]]) -> list[Dec
     Raises:
         LimiterUnavailable: One of the limiters is closed; none has been charged.
     """
-    with ExitStack() as turns:
+    turns: list[Turn] = []
+    try:
         for limiter in sorted({limiter for limiter, _, _ in spends}, key=id):  # one order for all: no deadlock
-            turns.enter_context(limiter._turn)
+            turns.append(limiter._turn)
+            limiter._turn.take()
         decisions: list[Decision] = []
         steps: list[tuple[int, StoredKey, State | None, State, int]] = []
         for index, (limiter, key, n) in enumerate(spends):
@@ -307,3 +345,5 @@ def acquire_together(spends: Sequence[tuple[RateLimiter, str, int]]) -> list[Dec
                     limiter._store(found, untouched, now_ns)
                 decisions[index] = decide(untouched, limiter.rate, now_ns, n, name=limiter.name)
         return decisions
+    finally:
+        list(map(give_back, turns))

@@ -221,10 +221,11 @@ def _answer_refusals(app: Flask) -> None:
     """Answer refusals where every exception passes by, so that whichever handler takes one, its answer gets our headers."""
     inner = app.handle_user_exception
 
-    def handle_user_exception(e: Exception) -> HTTPException | ResponseReturnValue:
-        return _answer(e) if isinstance(e, RateLimitExceeded | LimiterUnavailable) else inner(e)
+    def handle_user_exception(*arguments: Any) -> HTTPException | ResponseReturnValue:
+        error = arguments[-1]  # later versions of Flask put their context before it
+        return _answer(error) if isinstance(error, RateLimitExceeded | LimiterUnavailable) else inner(*arguments)
 
-    app.handle_user_exception = handle_user_exception  # type: ignore[method-assign]
+    app.handle_user_exception = handle_user_exception  # type: ignore[assignment, method-assign]
 
 
 def _answer(error: RateLimitExceeded | LimiterUnavailable) -> HTTPException | ResponseReturnValue:

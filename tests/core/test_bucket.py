@@ -162,7 +162,7 @@ def test_take_after_ten_idle_years_finds_the_bucket_full_and_no_fuller(rate: Rat
     now_ns = NOW_NS + 10 * 366 * 24 * HOUR_NS
     assert level_at((0, NOW_NS), rate, now_ns) == rate.capacity
     allowed, state = take((0, NOW_NS), rate, now_ns, rate.burst)
-    assert (allowed, state) == (True, (0, now_ns))
+    assert (allowed, state) == (True, [0, now_ns])
 
 
 def test_take_150_ms_after_the_last_of_ten_a_second_finds_one() -> None:

@@ -17,6 +17,7 @@ ROWS = (
     ("limit", "config"),
     ("turn", "limiter"),
     ("spend",),
+    ("redis.wire", "redis.clients", "redis.store", "redis.limiters", "redis"),
     ("processor",),
     ("engine",),
     ("settings",),
@@ -26,8 +27,10 @@ ORDER = [module for row in ROWS for module in row]
 
 
 def modules(package: str) -> dict[str, ast.Module]:
-    sources = {Path(str(item)).stem: item.read_text() for item in files(package).iterdir() if item.name.endswith(".py")}
-    return {name: ast.parse(source) for name, source in sources.items()}
+    """Return the modules of *package* by their dotted names in it, a package inside it by its own name."""
+    root = Path(str(files(package)))
+    names = {path: path.relative_to(root).with_suffix("").as_posix().replace("/", ".") for path in root.rglob("*.py")}
+    return {name.removesuffix(".__init__"): ast.parse(path.read_text()) for path, name in names.items()}
 
 
 def imported(tree: ast.Module) -> set[str]:
