@@ -253,6 +253,12 @@ def test_verify_of_a_token_written_in_another_way_raises_invalid_token(way: obje
         jws.verify(way(*token.split(".")))
 
 
+@pytest.mark.parametrize("token", ["", "a", "a.b", "a.b.c.d", "a..b.c", "...."])
+def test_verify_of_any_other_number_of_parts_says_so(token: str, jws: CompactJWS) -> None:
+    with pytest.raises(InvalidToken, match="a token has three parts"):
+        jws.verify(token)
+
+
 @pytest.mark.parametrize("payload", [b'{"sub":"?>~"}', b'{"sub":"\xc3\xbf\xc3\xbe~~~"}'])
 def test_verify_of_the_other_base64_alphabet_raises_invalid_token(payload: bytes, jws: CompactJWS) -> None:
     token = signed(b'{"alg":"HS256"}', payload, encode=base64.b64encode)
