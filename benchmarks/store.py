@@ -55,7 +55,7 @@ def valkey() -> Iterator[str]:
 def checks(url: str) -> dict[str, Check]:
     """Return a check of one key for each contender, every one on a connection of its own."""
     limit, window_s = PLENTY[0] // 100, PLENTY[1]
-    item = RateLimitItemPerSecond(limit, window_s)
+    fixed, moving = (RateLimitItemPerSecond(limit, window_s, namespace) for namespace in ("fixed", "moving"))
     quota = per_duration(timedelta(seconds=window_s), limit)
     refusing = RedisTokenBucket.from_url(url, 1, 86_400, name="refusing", timeout=TIMEOUT_S)
     refusing.allow("user:1")
@@ -64,8 +64,8 @@ def checks(url: str) -> dict[str, Check]:
         BUCKET: partial(RedisTokenBucket.from_url(url, limit, window_s, name="b", timeout=TIMEOUT_S).acquire, "user:1"),
         WINDOW: partial(RedisFixedWindow.from_url(url, limit, window_s, name="w", timeout=TIMEOUT_S).acquire, "user:1"),
         REFUSED: partial(refusing.acquire, "user:1"),
-        "limits: fixed window": partial(FixedWindowRateLimiter(RedisStorage(url)).hit, item, "user:1"),
-        "limits: moving window": partial(MovingWindowRateLimiter(RedisStorage(url)).hit, item, "user:1"),
+        "limits: fixed window": partial(FixedWindowRateLimiter(RedisStorage(url)).hit, fixed, "user:1"),
+        "limits: moving window": partial(MovingWindowRateLimiter(RedisStorage(url)).hit, moving, "user:1"),
         "throttled-py: token bucket": partial(
             Throttled(using="token_bucket", quota=quota, store=RedisStore(server=url)).limit, "user:1"
         ),

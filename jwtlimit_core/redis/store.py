@@ -4,11 +4,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import Any
 
 import redis
 import redis.asyncio
-from redis.exceptions import InvalidResponse, NoScriptError, RedisError
+from redis.exceptions import NoScriptError, RedisError
 
 from jwtlimit_core.clock import Clock
 from jwtlimit_core.errors import ConfigError
@@ -80,18 +81,14 @@ class Store:
             StoreDown: There was no answer within the time-out, an error for an answer, or the store is known to be down.
         """
         execute = self._execute_async if self.awaits else self._execute
-        known = Call(execute, ("EVALSHA", SCRIPT_SHA, len(keys), *keys, *arguments), self.awaits)
-        in_full = Call(execute, ("EVAL", SCRIPT, len(keys), *keys, *arguments), self.awaits)
-        numbers = 1 + 3 * len(keys)
-        reply: list[int] = yield from self._guarded(
-            known, lambda reply: isinstance(reply, list) and list(map(type, reply)) == [int] * numbers, otherwise=in_full
-        )
-        return reply
+        call = Call(execute, ("EVALSHA", SCRIPT_SHA, len(keys), *keys, *arguments), self.awaits)
+        numbers: list[int] = yield from self._guarded(call, partial(_numbers, 1 + 3 * len(keys)))
+        return numbers
 
     def delete(self, key: str) -> Flow[None]:
         """Delete *key*; raises as `script` does."""
         execute = self._execute_async if self.awaits else self._execute
-        yield from self._guarded(Call(execute, ("DEL", key), self.awaits), lambda reply: isinstance(reply, int))
+        yield from self._guarded(Call(execute, ("DEL", key), self.awaits), int)
 
     def delete_all(self, pattern: str) -> Flow[None]:
         """Delete the keys that match *pattern*, page by page; it may take longer than the time-out.
@@ -100,31 +97,32 @@ class Store:
             StoreDown: A page failed; those before it are deleted.
         """
         delete_all = self._delete_all_async if self.awaits else self._delete_all
-        yield from self._guarded(Call(delete_all, (pattern,), self.awaits), lambda reply: reply is None)
+        yield from self._guarded(Call(delete_all, (pattern,), self.awaits), bool)
 
     def close(self) -> Flow[None]:
         """Close the clients that were made here."""
         yield Call(self._close, (), self.awaits)
 
-    def _guarded(self, call: Call, answers: Callable[[object], bool], *, otherwise: Call | None = None) -> Flow[Any]:
-        """Make *call*, or *otherwise* if the server does not know the script; raise StoreDown for all that does not answer."""
+    def _guarded(self, call: Call, read: Callable[[Any], Any]) -> Flow[Any]:
+        """Make *call*, again with the script in full if the server does not know it; raise StoreDown for all that is no answer.
+
+        What *read* raises counts as no answer, too; else the result is what it makes of the reply.
+        """
         sent_ns = self.clock.monotonic_ns()
         self._check_up(sent_ns)
         try:
             try:
                 reply = yield call
             except NoScriptError:
-                if otherwise is None:
-                    raise
-                reply = yield otherwise
-            _check_reply(answers(reply))
+                reply = yield call._replace(arguments=("EVAL", SCRIPT, *call.arguments[2:]))
+            answer = read(reply)
         except ConfigError:
             raise
         except Exception as error:  # redis-py has no one root for what a call may raise; to the limit it is all no answer
             self._failed(error, sent_ns)
             raise StoreDown(type(error).__name__) from error
         self._worked()
-        return reply
+        return answer
 
     def _execute(self, *command: str | bytes | int) -> Any:
         return self._client().execute_command(*command)
@@ -223,9 +221,12 @@ def open_store(url: str, *, timeout: float = 0.25, cooldown: float = 1.0, clock:
     return sync_store(url, timeout=timeout, cooldown=cooldown, clock=clock)
 
 
-def _check_reply(answers: bool) -> None:
-    if not answers:  # a proxy, or a server of another kind
-        raise InvalidResponse("the reply is none to the command")
+def _numbers(count: int, reply: str | bytes) -> list[int]:
+    """Return the *count* numbers of a reply of the script, which is bytes, or a text with some settings of clients."""
+    numbers = list(map(int, reply.split()))
+    if len(numbers) != count:
+        raise ValueError("not a reply of the script")
+    return numbers
 
 
 def _text(error: Exception) -> str:
