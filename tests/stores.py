@@ -15,8 +15,6 @@ from redis.retry import Retry
 from jwtlimit_core import Clock, Decision, acquire_all, acquire_all_async
 from servers import Server
 
-COLOURS = ("", "Async")
-
 
 class Plain:
     """A limiter of either colour, whose methods are plain functions."""
@@ -59,6 +57,17 @@ class Stores:
         """Spend from limiters of one colour."""
         pairs = [(plain.limiter, key, n) for plain, key, n in spends]
         return self._runner.run(acquire_all_async(pairs)) if pairs[0][0].awaits else acquire_all(pairs)
+
+    def commands(self, work: Callable[[], object]) -> list[str]:
+        """Do *work*, and return the commands that clients gave the server meanwhile."""
+        found = []
+        with self.server.client() as client, client.monitor() as monitor:
+            work()
+            self.client.echo("the end")
+            while not (entry := monitor.next_command())["command"].endswith("the end"):
+                if entry["client_type"] != "lua":
+                    found.append(entry["command"])
+        return found
 
     def value(self, plain: Plain, key: str) -> bytes | None:
         """Return what the server keeps for *key*."""
