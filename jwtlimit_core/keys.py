@@ -16,9 +16,13 @@ class _ServiceKey(str):
     """A text that equals no other, not even the same one."""
 
     __slots__ = ()
-    __eq__ = object.__eq__
-    __ne__ = object.__ne__
     __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __ne__(self, other: object) -> bool:
+        return self is not other
 
 
 SERVICE_KEY: str = _ServiceKey("the whole service")  # the key of a bucket that all share; no user's key can equal it

@@ -1,5 +1,6 @@
 """The language of the script: limits as its arguments, its replies as decisions, keys as the server stores them."""
 
+import re
 from fractions import Fraction
 from hashlib import blake2b, sha1, sha256
 from importlib.resources import files
@@ -18,6 +19,10 @@ SCRIPT_SHA = sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest()
 
 _EXACT = 2**53  # the whole numbers below are exact as doubles, which are Lua's numbers
 _NS_PER_US = 1_000
+
+_SAFE = "@!$&'()+,;=/|^"
+_PLAIN = re.compile(rf"[0-9A-Za-z_.~{re.escape(_SAFE)}-]+")
+_PLAIN_LAST = re.compile(rf"[0-9A-Za-z_.~:{re.escape(_SAFE)}-]+")  # a colon ends nothing any more
 
 
 class TokenBucket:
@@ -83,11 +88,12 @@ class KeyForm:
             return f"{self._start}#{blake2b(_utf8(key), key=self._secret, digest_size=32).hexdigest()}"
         if len(key) > LONGEST_KEY:
             return f"{self._start}#{sha256(_utf8(key)).hexdigest()}"
-        return self._start + _quoted(key)
+        return self._start + _quoted(key, _PLAIN_LAST)
 
 
-def _quoted(text: str) -> str:
-    return text if text.isascii() and text.isalnum() else quote(text, safe="@!$&'()+,;=/|^", errors="surrogatepass")
+def _quoted(text: str, plain: "re.Pattern[str]" = _PLAIN) -> str:
+    """Return *text* percent-encoded, but for the characters that stand for nothing else in a stored key."""
+    return text if plain.fullmatch(text) else quote(text, safe=_SAFE, errors="surrogatepass")
 
 
 def _utf8(text: str) -> bytes:

@@ -281,7 +281,7 @@ def test_limiter_that_counts_locally_stays_bounded_over_fifty_thousand_keys(make
     assert 9_000 < len(limiter.limiter._local) <= 10_000
 
 
-QUOTING = b"-ERR unknown command 'EVALSHA', with args beginning with: '%s' '1' 'jwtlimit:default:user%%3A123'\r\n" % (b"0" * 40)
+QUOTING = b"-ERR unknown command 'EVALSHA', with args beginning with: '%s' '1' 'jwtlimit:default:user:123'\r\n" % (b"0" * 40)
 
 
 @pytest.mark.parametrize("reply", [QUOTING, b"-OOM command not allowed\r\n", b"", b"user:123\r\n"])

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from jwtlimit_core import Claims, InvalidClaims, RegisteredClaims, resolve_key
-from jwtlimit_core.keys import LONGEST_KEY, stored_key
+from jwtlimit_core.keys import LONGEST_KEY, SERVICE_KEY, stored_key
 
 
 @dataclass(kw_only=True)
@@ -88,3 +88,13 @@ def test_stored_key_up_to_the_bound_is_the_key_and_above_a_short_digest() -> Non
     digests = {stored_key(longest + tail) for tail in ("k", "l", "\ud800", "\udc00", "k" * 1_000_000)}
     assert len(digests) == 5
     assert {(type(digest), len(digest)) for digest in digests} == {(bytes, 32)}
+
+
+def test_service_key_equals_no_text_from_either_side() -> None:
+    text = str.__str__(SERVICE_KEY)
+    twin = "".join(text)
+    assert SERVICE_KEY == SERVICE_KEY
+    assert twin != SERVICE_KEY
+    assert twin != SERVICE_KEY
+    assert not twin == SERVICE_KEY  # noqa: SIM201
+    assert {twin: 1}.get(SERVICE_KEY) is None
