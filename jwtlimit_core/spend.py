@@ -75,8 +75,8 @@ def _spend(spends: Iterable[Spend], *, on_loop: bool) -> Flow[Decision]:
                 found = acquire_together(cast("list[tuple[RateLimiter, str, int]]", group))
             else:
                 found = yield from group[0][0].spend_all(group, alone=len(groups) == 1)
-        except BaseException:
-            yield from _put_back(taken)
+        except BaseException as error:
+            yield from _put_back(taken, abandoned=isinstance(error, GeneratorExit))
             raise
         parts += found
         if not all(decision.allowed for decision in found):
@@ -86,12 +86,13 @@ def _spend(spends: Iterable[Spend], *, on_loop: bool) -> Flow[Decision]:
     return combine(parts)
 
 
-def _put_back(taken: Sequence[Spend]) -> Flow[None]:
+def _put_back(taken: Sequence[Spend], *, abandoned: bool = False) -> Flow[None]:
+    """Put back what was taken; of an *abandoned* flow, whose calls nobody makes any more, only what needs none."""
     for limiter, key, n in taken:
         try:
             if isinstance(limiter, RateLimiter):
                 limiter.refund(key, n)
-            else:
+            elif not abandoned:
                 yield from limiter.refund_flow(key, n)
         except LimiterUnavailable:
             continue  # it comes back with time

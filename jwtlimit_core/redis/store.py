@@ -129,7 +129,8 @@ class Store:
 
     async def _execute_async(self, *command: str | bytes | int) -> Any:
         client = self._client()
-        async with asyncio.timeout(self._timeout):
+        # Twice: a cancellation that meets the end of `asyncio.wait_for`, which redis-py uses, is lost on Python 3.11.
+        async with asyncio.timeout(self._timeout * 1.2), asyncio.timeout(self._timeout):
             return await client.execute_command(*command)
 
     def _delete_all(self, pattern: str) -> None:
