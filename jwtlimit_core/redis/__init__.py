@@ -2,7 +2,7 @@
 
 try:
     import redis as _redis  # noqa: F401
-except ModuleNotFoundError as error:  # pragma: no cover
+except ModuleNotFoundError as error:
     raise ModuleNotFoundError("jwtlimit_core.redis needs redis-py: pip install 'jwtlimit[redis]'", name="redis") from error
 
 from jwtlimit_core.redis.limiters import (

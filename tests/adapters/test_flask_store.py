@@ -1,5 +1,6 @@
 """The Flask extension over a shared store: one limit for several workers, and what an outage looks like."""
 
+import sys
 from typing import Any
 
 import pytest
@@ -130,3 +131,16 @@ def test_flask_store_settings_that_cannot_work_stop_the_application(settings: di
     with pytest.raises(ConfigError, match=problem) as caught:
         worker(**settings)
     assert "hidden" not in str(caught.value)
+
+
+def test_flask_store_at_a_url_without_redis_py_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in [name for name in sys.modules if name.startswith("jwtlimit_core.redis")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "redis", None)  # what the import system puts there for a module that must not be found
+    with pytest.raises(ConfigError, match=r"pip install 'jwtlimit\[redis\]'"):
+        worker(STORE="redis://localhost")
+
+
+def test_flask_on_refused_that_cannot_be_called_stops_the_application() -> None:
+    with pytest.raises(ConfigError, match="on_refused must be callable or None, not 7"):
+        JWTLimit(Flask("app"), on_refused=7)  # type: ignore[arg-type]
