@@ -32,24 +32,22 @@ class PerProcess:
 
     def __init__(self, url: str, timeout: float) -> None:
         self._make = _maker(redis, Retry, url, timeout)
-        self._pid = os.getpid()
-        self._made = self._make()  # connects at its first use
-        self._turn = Turn()
-        if problems := _impatience(self._made.connection_pool, timeout / 2):
+        made = self._make()  # connects at its first use
+        if problems := _impatience(made.connection_pool, timeout / 2):
             raise ConfigError(f"the URL of the store must leave the time-outs alone: {', '.join(problems)}")
+        # That of the parent is kept, since to let go of it would close its connections, and wait for its locks.
+        self._made = {os.getpid(): made}
 
     def client(self) -> Any:
         """Return the client of this process."""
-        if self._pid != os.getpid():
-            with self._turn:
-                if self._pid != os.getpid():
-                    self._made, self._pid = self._make(), os.getpid()
-        return self._made
+        made = self._made.get(os.getpid())
+        return made if made is not None else self._made.setdefault(os.getpid(), self._make())
 
     def close(self) -> None:
         """Close the client of this process, if it has one."""
-        if self._pid == os.getpid():
-            self._made.close()
+        made = self._made.get(os.getpid())
+        if made is not None:
+            made.close()
 
 
 class PerLoop:

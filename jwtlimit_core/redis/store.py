@@ -136,12 +136,12 @@ class Store:
     def _delete_all(self, pattern: str) -> None:
         client = self._client()
         for key in client.scan_iter(match=pattern, count=_PAGE):
-            client.delete(key)
+            client.execute_command("DEL", key)
 
     async def _delete_all_async(self, pattern: str) -> None:
         client = self._client()
         async for key in client.scan_iter(match=pattern, count=_PAGE):
-            await client.delete(key)
+            await client.execute_command("DEL", key)
 
     def _check_up(self, now_ns: int) -> None:
         if self._next_probe_ns is None:

@@ -113,3 +113,16 @@ def test_limiter_used_by_threads_of_a_child_connects_once_for_all(limiter: Redis
 
     assert exit_code_of_a_child(work) == 0
     assert limiter.peek("a").remaining == MANY - 9
+
+
+def test_limiter_in_another_process_leaves_the_client_of_its_parent_alone(limiter: RedisTokenBucket) -> None:
+    assert limiter.allow("a")
+    clients = limiter._store._client.__self__
+    of_parent = clients._made[-1] = clients._made.pop(os.getpid())  # as it is found after a fork
+    known = of_parent.client_id()
+    clients.close()
+    assert of_parent.client_id() == known, "it was not closed"
+    own = clients.client()
+    assert own is not of_parent
+    assert clients.client() is own
+    of_parent.close()

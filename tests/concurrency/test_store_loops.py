@@ -22,13 +22,13 @@ KINDS = (AsyncRedisTokenBucket, AsyncRedisFixedWindow)
 
 def make(kind: Any, server: Server, max_rate: int = MANY, **options: Any) -> Any:
     """Make a limiter with keys of its own and patience for a busy machine."""
-    options = {"prefix": "loops", "timeout": 5} | options
-    return kind.from_url(f"{server.url}?client_name=loops", max_rate, LONG, **options)
+    options = {"prefix": "loops", "timeout": 5, "name": "loops"} | options
+    return kind.from_url(f"{server.url}?client_name={options['name']}", max_rate, LONG, **options)
 
 
-def connections(server: Server) -> int:
+def connections(server: Server, name: str) -> int:
     with server.client() as client:
-        return [each["name"] for each in client.client_list()].count("loops")
+        return [each["name"] for each in client.client_list()].count(name)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -41,7 +41,7 @@ def test_limiter_used_by_fifty_loops_one_after_the_other_keeps_none(kind: Any, s
 
     for _ in range(50):
         asyncio.run(ask())
-        assert connections(server) == 0, "the end of a loop closes its connections"
+        assert connections(server, limiter.name) == 0, "the end of a loop closes its connections"
     gc.collect()
     assert [loop for loop in loops if loop() is not None] == []
     assert limiter._store._client.__self__._made == {}
@@ -77,13 +77,13 @@ def test_limiter_used_by_loops_in_threads_counts_as_one(server: Server) -> None:
 
 
 def test_limiter_closed_closes_the_client_of_the_running_loop(server: Server) -> None:
-    limiter = make(AsyncRedisTokenBucket, server)
+    limiter = make(AsyncRedisTokenBucket, server, name="closing")
 
     async def use() -> None:
         async with limiter:
             assert await limiter.allow("a")
-            assert connections(server) == 1
-        assert connections(server) == 0
+            assert connections(server, limiter.name) == 1
+        assert connections(server, limiter.name) == 0
         await limiter.close()
 
     asyncio.run(use())

@@ -35,8 +35,8 @@ REPLIES = {
     "loading": b"-LOADING Redis is loading the dataset in memory\r\n",
     "garbage": b"\x00\xffHTTP/1.1 400 Bad Request\r\n\r\n",
     "ok": b"+OK\r\n",
-    "short-list": b"*2\r\n:1\r\n:2\r\n",
-    "texts": b"*4\r\n+1\r\n+2\r\n+3\r\n+4\r\n",
+    "few-numbers": b"$3\r\n1 2\r\n",
+    "list": b"*4\r\n:1\r\n:2\r\n:3\r\n:4\r\n",
     "nil": b"$-1\r\n",
     "forgetful": b"-NOSCRIPT No matching script.\r\n",
 }
@@ -315,6 +315,22 @@ def test_limiter_back_from_an_outage_logs_that_once(kind: type, make: Make, capl
         assert all(limiter.allow("a") for _ in range(20))
     assert [record.name for record in caplog.records] == ["jwtlimit"] * 2
     assert "answers again" in caplog.messages[1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_limiter_with_one_spoiled_key_denies_that_one_and_no_other(
+    kind: type, make: Make, server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    limiter = make(kind, server.url, 5, DAY, name=kind.__name__, prefix="spoiled", timeout=10)
+    with server.client() as client:
+        client.hset(limiter.limiter._form.stored("bad"), "field", "value")
+    for _ in range(5):
+        with pytest.raises(LimiterUnavailable):
+            limiter.acquire("bad")
+        assert limiter.acquire("good").allowed
+    limiter.reset("bad")
+    assert limiter.acquire("bad").allowed
+    assert caplog.messages == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
