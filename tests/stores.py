@@ -35,7 +35,7 @@ class Stores:
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        self.client = server.client(socket_timeout=2, socket_connect_timeout=2, retry=Retry(NoBackoff(), 0), protocol=2)
+        self.client = server.client(socket_timeout=20, socket_connect_timeout=20, retry=Retry(NoBackoff(), 0), protocol=2)
         self._awaited = redis.asyncio.Redis(port=server.port)
         self._runner = asyncio.Runner()
         self._numbers = itertools.count()
@@ -46,7 +46,7 @@ class Stores:
         With a clock as *now*, the script is told its nanoseconds as microseconds: the one argument that production leaves out.
         """
         client = self._awaited if kind.__name__.startswith("Async") else self.client
-        options = {"prefix": f"test-{next(self._numbers)}", "timeout": 10, "local_refusal": False} | options
+        options = {"prefix": f"test-{next(self._numbers)}", "timeout": 60, "local_refusal": False} | options
         limiter = kind(client, *arguments, **options)
         if now is not None:
             script = limiter._store.script

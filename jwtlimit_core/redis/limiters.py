@@ -17,7 +17,7 @@ from jwtlimit_core.errors import ConfigError, LimiterUnavailable
 from jwtlimit_core.flow import Flow, run, run_async
 from jwtlimit_core.keys import StoredKey, stored_key
 from jwtlimit_core.limiter import RateLimiter, acquire_together, check_question
-from jwtlimit_core.rate import Rate
+from jwtlimit_core.rate import Rate, shown
 from jwtlimit_core.redis.store import Store, StoreDown, async_store, sync_store
 from jwtlimit_core.redis.wire import FixedWindow, KeyForm, TokenBucket
 from jwtlimit_core.turn import Turn
@@ -118,14 +118,14 @@ class _Limiter:
         timeout, cooldown = options.get("timeout", 0.25), options.get("cooldown", 1.0)
         secret = options.get("key_secret")
         problems = [
-            f"{name} must be a str of 1 or more characters, not {value!r:.80}"
+            f"{name} must be a str of 1 or more characters, not {shown(value)}"
             for name, value in (("name", self.name), ("prefix", prefix))
             if not isinstance(value, str) or not value
         ]
         if self.on_failure not in _STRICTEST_FIRST:
-            problems.append(f"on_failure must be 'deny', 'local' or 'allow', not {self.on_failure!r:.80}")
+            problems.append(f"on_failure must be 'deny', 'local' or 'allow', not {shown(self.on_failure)}")
         problems += [
-            f"{name} must be seconds, above 0, not {value!r:.80}"
+            f"{name} must be seconds, above 0, not {shown(value)}"
             for name, value in (("timeout", timeout), ("cooldown", cooldown))
             if duration_s(value) <= 0
         ]

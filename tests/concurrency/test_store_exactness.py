@@ -28,7 +28,7 @@ import sys
 from jwtlimit_core import acquire_all, redis
 from jwtlimit_core.keys import SERVICE_KEY
 
-store = redis.open_store(sys.argv[1], timeout=10)
+store = redis.open_store(sys.argv[1], timeout=30)
 print("ready", flush=True)
 sys.stdin.readline()
 for kind in (redis.RedisTokenBucket, redis.RedisFixedWindow):
@@ -49,7 +49,7 @@ def kinds(request: pytest.FixtureRequest) -> tuple[type, type]:
 
 def named(what: str, kind: type, **options: Any) -> dict[str, Any]:
     """Return options of a limiter whose every call reaches the server, however busy this machine is."""
-    return {"name": f"{what}, {kind.__name__}", "timeout": 10, "local_refusal": False} | options
+    return {"name": f"{what}, {kind.__name__}", "timeout": 30, "local_refusal": False} | options
 
 
 def by_threads(ask: Callable[[], bool]) -> int:
@@ -72,7 +72,7 @@ def test_limiter_asked_by_threads_admits_exactly_its_limit(server: Server, kinds
 
 
 def test_acquire_all_by_threads_admits_exactly_both_limits(server: Server, kinds: Any) -> None:
-    store, kind = open_store(server.url, timeout=10), kinds[0]
+    store, kind = open_store(server.url, timeout=30), kinds[0]
     user = kind(store, USERS_LIMIT, DAY, **named("user of threads", kind))
     service = kind(store, LIMIT, DAY, **named("service of threads", kind))
     assert user.group("a") == service.group(SERVICE_KEY), "they are spent in one step"
@@ -114,7 +114,7 @@ def test_limiter_asked_by_tasks_admits_exactly_its_limit(server: Server, kinds: 
 
 def test_acquire_all_by_tasks_admits_exactly_both_limits(server: Server, kinds: Any) -> None:
     async def ask() -> list[int]:
-        pool = redis.asyncio.BlockingConnectionPool(port=server.port, max_connections=20, timeout=10)
+        pool = redis.asyncio.BlockingConnectionPool(port=server.port, max_connections=20, timeout=30)
         async with redis.asyncio.Redis.from_pool(pool) as client:
             user = kinds[1](client, USERS_LIMIT, DAY, **named("user of tasks", kinds[1]))
             service = kinds[1](client, LIMIT, DAY, **named("service of tasks", kinds[1]))

@@ -92,11 +92,12 @@ def test_expiry_is_when_nothing_is_owed_and_at_most_two_milliseconds_later(store
 def test_quota_that_was_used_up_is_never_there_again_before_its_time(stores: Stores, kind: type, window_us: int) -> None:
     limiter = stores.limiter(kind, 5, Fraction(window_us, 1_000_000))
     for _ in range(3):
-        while not limiter.allow_n("a", 5):
-            pass
+        limiter.reset("a")
+        assert limiter.allow_n("a", 5)
         used_us = since_us(stores, limiter)
-        while not limiter.peek("a", 5).allowed:  # which writes nothing, so that the first expiry is the one that counts
-            pass
+        # A peek writes nothing, so that the first expiry is the one that counts.
+        while not limiter.peek("a", 5).allowed:
+            assert time_us(stores) < used_us + 1_000_000
         assert limiter.allow_n("a", 5)
         assert since_us(stores, limiter) - used_us >= window_us
 
@@ -143,6 +144,8 @@ def test_state_that_nobody_here_wrote_counts_as_none(stores: Stores, kind: type,
         ((BUCKET, 10, 60), 6, (BUCKET, 10, 3600), 4),  # the same tokens under another window
         ((BUCKET, 7, 60), 3, (BUCKET, 999, DAY), 4),
         ((BUCKET, 10**9, DAY), 1, (BUCKET, 1, 3600), 1),
+        ((BUCKET, 10, 60), 2, (BUCKET, 10, 60, 3), 3),  # no more than fits, at the same rate too
+        ((BUCKET, 10, 60), 8, (BUCKET, 10, 60, 20), 2),
         ((WINDOW, 5, 60), 5, (WINDOW, 10, 60), 5),
         ((WINDOW, 10, 60), 8, (WINDOW, 3, 60), 0),
         ((WINDOW, 10, 60), 6, (WINDOW, 10, 3600), 4),
@@ -155,7 +158,8 @@ def test_limit_that_was_changed_works_at_once_on_old_state(stores: Stores, old: 
     before = stores.limiter(*old, now=clock)
     assert before.allow_n("a", taken)
     prefix = stored(before).partition(":")[0]
-    after = stores.limiter(*new, now=clock, prefix=prefix)
+    burst = {"burst": new[3]} if len(new) > 3 else {}
+    after = stores.limiter(*new[:3], now=clock, prefix=prefix, **burst)
     assert (after.peek("a").remaining, after.peek("a", 0).allowed) == (left, True)
     assert [after.allow("a") for _ in range(left)] + [after.allow("a")] == [True] * left + [False]
     assert (after.allow_n("a", 0), after.acquire("a", 0).allowed) == (True, True)
@@ -175,6 +179,16 @@ def test_bucket_of_a_changed_rate_keeps_the_part_of_a_token(stores: Stores, step
     assert not before.allow("a")
     after = stores.limiter(BUCKET, 1, 7, burst=5, now=clock, prefix=stored(before).partition(":")[0])
     assert after.peek("a").retry_after_ns == (1_000_000 - step_us) * 7 * 1000
+
+
+@pytest.mark.parametrize("kind", [RedisTokenBucket, AsyncRedisTokenBucket])
+def test_bucket_that_was_refunded_too_much_has_no_more_in_it_under_a_larger_burst(stores: Stores, kind: type) -> None:
+    clock = ManualClock(monotonic_ns=time_us(stores))
+    before = stores.limiter(kind, 5, 60, now=clock)
+    before.allow("a")
+    before.refund("a", 5)
+    after = stores.limiter(kind, 5, 60, burst=20, now=clock, prefix=stored(before).partition(":")[0])
+    assert after.peek("a").remaining == 5
 
 
 # Neighbours ----------------------------------------------------------------------------------------------------
