@@ -38,8 +38,8 @@ class Options(TypedDict, total=False):
         prefix: What stands before every key in the store ("jwtlimit").
         on_failure: What to answer while the store does not: ``"deny"`` (the default) raises LimiterUnavailable from acquire and
             makes allow False; ``"allow"`` lets everything pass; ``"local"`` counts in this process, by a token bucket.
-        timeout: Seconds that one call may take (0.25).
-        cooldown: Seconds between two attempts to reach a store that is down (1.0).
+        timeout: Seconds that one call may take, or a timedelta (0.25).
+        cooldown: Seconds between two attempts to reach a store that is down, or a timedelta (1.0).
         local_refusal: Whether a key that is known to have nothing is refused without asking the store again (True).
         key_secret: Where it is given, 1 to 64 bytes, keys are stored as their keyed hash, so that the store shows no identity.
         clock: Times outages and local refusals; limits run on the clock of the server.
@@ -48,8 +48,8 @@ class Options(TypedDict, total=False):
     name: str
     prefix: str
     on_failure: OnFailure
-    timeout: float
-    cooldown: float
+    timeout: float | timedelta
+    cooldown: float | timedelta
     local_refusal: bool
     key_secret: bytes | None
     clock: Clock
@@ -115,7 +115,8 @@ class _Limiter:
         self.name = options.get("name", "default")
         prefix = options.get("prefix", "jwtlimit")
         self.on_failure = options.get("on_failure", "deny")
-        timeout, cooldown = options.get("timeout", 0.25), options.get("cooldown", 1.0)
+        durations = {"timeout": options.get("timeout", 0.25), "cooldown": options.get("cooldown", 1.0)}
+        seconds = {name: float(duration_s(value)) for name, value in durations.items()}
         secret = options.get("key_secret")
         problems = [
             f"{name} must be a str of 1 or more characters, not {shown(value)}"
@@ -125,21 +126,19 @@ class _Limiter:
         if self.on_failure not in _STRICTEST_FIRST:
             problems.append(f"on_failure must be 'deny', 'local' or 'allow', not {shown(self.on_failure)}")
         problems += [
-            f"{name} must be seconds, above 0, not {shown(value)}"
-            for name, value in (("timeout", timeout), ("cooldown", cooldown))
-            if duration_s(value) <= 0
+            f"{name} must be seconds, above 0, not {shown(value)}" for name, value in durations.items() if seconds[name] <= 0
         ]
         if secret is not None and not (isinstance(secret, bytes) and 1 <= len(secret) <= 64):
             problems.append("key_secret must be 1 to 64 bytes, or None")
         if problems:
             raise ConfigError(*problems)
         clock = options.get("clock", time)
+        self._local = RateLimiter.from_rate(rate, name=self.name, clock=clock)
         self._rule = type(self)._rule_type(rate)
         self._form = KeyForm(prefix, self.name, secret)
-        self._store = type(self)._make_store(client, timeout=float(timeout), cooldown=float(cooldown), clock=clock)
+        self._store = type(self)._make_store(client, **seconds, clock=clock)
         self._closes_store = isinstance(client, str)
         self._refusals = _Refusals(_MOST_REFUSALS if options.get("local_refusal", True) else 0, clock)
-        self._local = RateLimiter.from_rate(rate, name=self.name, clock=clock)
         self._closed = False
 
     @property
