@@ -97,7 +97,11 @@ def test_limiters_asked_by_processes_admit_exactly_their_limits(server: Server) 
         ends = [worker.communicate() for worker in workers]
     assert [errors for _, errors in ends] == [""] * PROCESSES
     totals = [sum(counts) for counts in zip(*(map(int, counts.split()) for counts, _ in ends), strict=True)]
-    assert totals == [LIMIT, USERS_LIMIT, LIMIT - USERS_LIMIT] * len(KINDS)
+    for alone, one_user, other_user in (totals[:3], totals[3:]):
+        assert alone == LIMIT
+        # A fast process is with the second user while a slow one still is with the first: how they share is not fixed.
+        assert one_user + other_user == LIMIT
+        assert max(one_user, other_user) <= USERS_LIMIT
 
 
 async def by_tasks(ask: Callable[[], Awaitable[bool]]) -> int:
