@@ -56,7 +56,8 @@ def ours_blocking(limit: int, window_s: int, capacity: int) -> Call:
 
 
 def token_bucket(limit: int, window_s: int, _capacity: int) -> Call:
-    return Limiter(limit / window_s, limit, Buckets()).consume  # it keeps every key for ever
+    check: Call = Limiter(limit / window_s, limit, Buckets()).consume  # it keeps every key for ever
+    return check
 
 
 def limits_fixed(limit: int, window_s: int, _capacity: int) -> Call:
