@@ -126,6 +126,18 @@ def test_refusal_that_was_under_way_during_a_reset_or_refund_is_not_remembered(m
     assert limiter.allow("a")
 
 
+def test_refusal_that_was_long_under_way_is_known_from_before_it_was_asked_for(make, clock) -> None:
+    limiter = make(RedisTokenBucket, 1, 30)
+    assert limiter.allow("a")
+    flow = limiter.limiter.spend_all(((limiter.limiter, "a", 1),))
+    call = next(flow)
+    refused = call.function(*call.arguments)
+    clock.advance(1)
+    with pytest.raises(StopIteration):
+        flow.send(refused)
+    assert limiter.acquire("a").retry_after_ns == limiter.peek("a").retry_after_ns == 29 * SECOND_NS
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_refusal_is_asked_for_each_time_where_it_is_switched_off(make, asked, kind: type) -> None:
     limiter = make(kind, 1, 86_400, local_refusal=False)
