@@ -16,6 +16,7 @@ from redis.sentinel import Sentinel
 from jwtlimit_core import ConfigError, LimiterUnavailable, acquire_all
 from jwtlimit_core.redis import AsyncRedisFixedWindow, AsyncRedisTokenBucket, RedisFixedWindow, RedisTokenBucket, open_store
 from jwtlimit_core.redis.clients import check_patience
+from jwtlimit_core.turn import Turn
 from outages import KINDS, Stub, closed_url
 from servers import Server, binaries, cluster
 
@@ -258,3 +259,25 @@ def test_limiters_over_one_opened_store_share_its_connections_and_leave_it_open(
             assert acquire_all([(limiter, "a", 2) for limiter in limiters]).allowed
         assert limiters[1].allow("a")
         assert [client["name"] for client in ours.client_list()].count("opened") == 1
+
+
+def test_store_whose_return_another_thread_logged_first_does_not_log_it_again(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = open_store(server.url, timeout=5)
+    limiter = RedisTokenBucket(store, 5, 60, name="first answer")
+
+    class TurnAfterAnother(Turn):
+        """Somebody had the turn just before, with an answer of the server of his own."""
+
+        def __enter__(self) -> None:
+            super().__enter__()
+            if store._answered_ns is not None:
+                store._next_probe_ns = None
+
+    store._turn = TurnAfterAnother()
+    store._next_probe_ns = 0  # down, and the probe is due
+    with caplog.at_level("DEBUG", logger="jwtlimit"):
+        assert limiter.allow("a")
+    assert caplog.messages == []
+    assert store._next_probe_ns is None
