@@ -3,6 +3,7 @@
 from datetime import timedelta
 from fractions import Fraction
 from hashlib import blake2b, sha256
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -66,10 +67,26 @@ keys = st.one_of(
 )
 
 
-@given(one=st.tuples(names, keys), two=st.tuples(names, keys), secret=st.none() | st.binary(min_size=1, max_size=64))
-def test_key_form_stores_no_two_pairs_alike(one: tuple[str, str], two: tuple[str, str], secret: bytes | None) -> None:
-    stored = [KeyForm("p", name, secret).stored(key) for name, key in (one, two)]
-    assert (stored[0] == stored[1]) == (one == two)
+def test_key_form_stores_no_two_pairs_of_odd_texts_alike() -> None:
+    alphabet = ":%253A*#? a\ud800\udfff"
+    texts = ["".join(letters) for size in range(3) for letters in product(alphabet, repeat=size)]
+    long = [text * LONGEST_KEY for text in texts if text]
+    for secret in (None, b"pepper"):
+        forms = [KeyForm("p", name, secret) for name in texts[:80]]
+        stored = [form.stored(key) for form in forms for key in (SERVICE_KEY, *texts, *long[: len(alphabet)])]
+        assert len(set(stored)) == len(stored)
+
+
+@given(name=names, key=keys, secret=st.none() | st.binary(min_size=1, max_size=64))
+def test_key_form_stores_a_key_that_reads_like_a_stored_one_elsewhere(name: str, key: str, secret: bytes | None) -> None:
+    form = KeyForm("p", name, secret)
+    end = form.stored(key).split(":", 2)[2]
+    assert form.stored(end) != form.stored(key) or end == key
+
+
+@given(name=names, left=names, right=names)
+def test_key_form_stores_a_text_that_is_cut_elsewhere_elsewhere(name: str, left: str, right: str) -> None:
+    assert KeyForm("p", name).stored(f"{left}:{right}") != KeyForm("p", f"{name}:{left}").stored(right)
 
 
 @given(name=names, key=keys)
@@ -87,8 +104,8 @@ def test_key_form_stores_short_printable_text_without_a_hash_tag(name: str, key:
 
 def test_key_form_of_a_megabyte_is_a_digest_of_all_of_it() -> None:
     form = KeyForm("p", "n")
-    stored = {form.stored("x" * 2**20 + end) for end in ("", "y", "z", "\ud800")}
-    assert len(stored) == 4
+    stored = {form.stored("x" * 2**20 + end) for end in ("", "y", "z", "\ud800", "\udfff", "?")}
+    assert len(stored) == 6
     assert all(len(text) < 80 for text in stored)
 
 
