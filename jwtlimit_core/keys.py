@@ -24,6 +24,9 @@ class _ServiceKey(str):
     def __ne__(self, other: object) -> bool:
         return self is not other
 
+    def __reduce__(self) -> str:
+        return "SERVICE_KEY"  # by name: a copy is the same one
+
 
 SERVICE_KEY: str = _ServiceKey("the whole service")  # the key of a bucket that all share; no user's key can equal it
 

@@ -1,5 +1,7 @@
 """Keys: whom a set of claims charges, and how a key is kept."""
 
+import copy
+import pickle
 from collections import UserDict
 from dataclasses import dataclass
 
@@ -98,3 +100,8 @@ def test_service_key_equals_no_text_from_either_side() -> None:
     assert twin != SERVICE_KEY
     assert not twin == SERVICE_KEY  # noqa: SIM201
     assert {twin: 1}.get(SERVICE_KEY) is None
+
+
+def test_service_key_pickled_or_copied_is_the_same_one() -> None:
+    assert pickle.loads(pickle.dumps(SERVICE_KEY)) is SERVICE_KEY
+    assert copy.deepcopy(SERVICE_KEY) is SERVICE_KEY
