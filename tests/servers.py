@@ -76,6 +76,14 @@ class Server:
         """Return a client for the tests' own questions."""
         return redis.Redis(port=self.port, **options)
 
+    def await_clients(self, name: str, count: int) -> None:
+        """Wait until it knows of *count* clients of that name; it is told of those that leave a little later."""
+        deadline = time.monotonic() + _START_S
+        with self.client() as client:
+            while (found := [each["name"] for each in client.client_list()].count(name)) != count:
+                assert time.monotonic() < deadline, found
+                time.sleep(0)
+
     def close(self) -> None:
         self.stop()
         self._folder.cleanup()
