@@ -118,7 +118,7 @@ class Config:
                 problems.append(f"{name} must be callable or None, not {shown(getattr(self, name))}")
         for name, methods in (("rate_limiter", ("allow", "reset", "close")), ("clock", ("time_ns", "monotonic_ns"))):
             value = getattr(self, name)
-            missing = [method for method in methods if not callable(getattr(value, method, None))]
+            missing = [method for method in methods if isinstance(value, type) or not callable(getattr(value, method, None))]
             if missing and not (value is None and name == "rate_limiter"):
                 problems.append(f"{name} must have {', '.join(f'{method}()' for method in missing)}: {shown(value)} has not")
         return problems

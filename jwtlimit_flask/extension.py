@@ -4,7 +4,7 @@ import inspect
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
@@ -119,7 +119,7 @@ class JWTLimit:
         *,
         key: Key = "ip",
         cost: int = 1,
-        methods: Iterable[str] | None = None,
+        methods: Collection[str] | None = None,
         name: str | None = None,
     ) -> Callable[[Callable[P, R]], Callable[P, R]]:
         """Limit a view; put it below ``@app.route``. Several on one view are charged together, or not at all.
@@ -134,8 +134,13 @@ class JWTLimit:
         Raises:
             ConfigError: A value cannot work.
         """
+        Limit(
+            name or "limit", rate, key=key, cost=cost, methods=methods
+        )  # what cannot work is told here, parentheses left out too
 
         def decorate(view: Callable[P, R]) -> Callable[P, R]:
+            if inspect.isclass(view):
+                raise ConfigError(f"rate_limit takes functions: put it into the `decorators` of {view.__name__}")
             own = getattr(view, "_jwtlimit", None)
             function: Callable[..., Any] = view
             limits: tuple[Limit, ...] = (Limit(name or self._name(view), rate, key=key, cost=cost, methods=methods),)
@@ -239,7 +244,9 @@ def _answer(error: RateLimitExceeded | LimiterUnavailable) -> HTTPException | Re
         for kind in kinds[: kinds.index(Exception)]:  # a handler for Exception gets what it gets from abort(429)
             if kind in handlers:
                 return cast("ResponseReturnValue", current_app.ensure_sync(handlers[kind])(error))
-    plain = TooManyRequests() if answer.status == 429 else ServiceUnavailable()
+    wait = dict(answer.headers).get("Retry-After")
+    kind = TooManyRequests if answer.status == 429 else ServiceUnavailable
+    plain = kind(retry_after=None if wait is None else int(wait))
     plain.__cause__ = error
     handled = current_app.handle_http_exception(plain)
     if handled is not plain:

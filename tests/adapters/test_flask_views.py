@@ -243,3 +243,17 @@ def test_limits_in_the_right_order_are_not_warned_of(
     assert statuses(client, "/limited/ann") == [200, 429, 429]
     assert statuses(client, "/free/ann") == [200, 200, 200]
     assert caplog.records == []
+
+
+@pytest.mark.parametrize("wrong", [lambda: "a view, since the parentheses were left out", 5, "often"])
+def test_rate_limit_of_what_is_no_rate_is_told_at_decoration(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match="a rate must read like"):
+        JWTLimit().rate_limit(wrong)
+
+
+def test_rate_limit_of_a_class_says_where_it_belongs() -> None:
+    class Page:
+        pass
+
+    with pytest.raises(ConfigError, match="into the `decorators` of Page"):
+        JWTLimit().rate_limit("5/m")(Page)
