@@ -86,7 +86,7 @@ def test_async_limiter_with_a_given_client_without_time_outs_keeps_its_own(own: 
             own.pause()
             start = time.perf_counter()
             with pytest.raises(LimiterUnavailable):
-                await limiter.acquire("a")
+                await asyncio.wait_for(limiter.acquire("a"), HANG_S)
             taken_s = time.perf_counter() - start
             own.resume()
             return taken_s
