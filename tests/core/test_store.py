@@ -14,8 +14,11 @@ from redis.retry import Retry
 from redis.sentinel import Sentinel
 
 from jwtlimit_core import ConfigError, LimiterUnavailable, acquire_all
+from jwtlimit_core.flow import run
 from jwtlimit_core.redis import AsyncRedisFixedWindow, AsyncRedisTokenBucket, RedisFixedWindow, RedisTokenBucket, open_store
 from jwtlimit_core.redis.clients import check_patience
+from jwtlimit_core.redis.store import StoreDown
+from jwtlimit_core.testing import ManualClock
 from jwtlimit_core.turn import Turn
 from outages import KINDS, Stub, closed_url
 from servers import Server, binaries, cluster
@@ -280,3 +283,21 @@ def test_store_whose_return_another_thread_logged_first_does_not_log_it_again(
         assert limiter.allow("a")
     assert caplog.messages == []
     assert store._next_probe_ns is None
+
+
+@pytest.mark.parametrize("answered_meanwhile", [True, False])
+def test_store_takes_a_failure_for_an_outage_only_if_nobody_was_answered_meanwhile(
+    answered_meanwhile: bool, server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = ManualClock()
+    store = open_store(server.url, timeout=5, clock=clock)
+    run(store.delete("outage:a"))
+    clock.advance(1)
+    under_way = store.delete("outage:a")
+    next(under_way)
+    clock.advance(1)
+    if answered_meanwhile:
+        run(store.delete("outage:b"))
+    with pytest.raises(StoreDown):
+        under_way.throw(redis.TimeoutError("this process was busy"))
+    assert (store._next_probe_ns is None, caplog.messages == []) == (answered_meanwhile, answered_meanwhile)
