@@ -34,12 +34,6 @@ class Turn(deque[None]):
         super().__init__((None,), maxlen=1)
         _turns[id(self)] = self
 
-    def __enter__(self) -> None:
-        self.take()
-
-    def __exit__(self, *_error: object) -> None:
-        self.append(None)
-
     def take(self) -> None:
         """Come back with the turn."""
         while True:

@@ -75,9 +75,12 @@ class PerLoop:
             made = client, self._until_closed(loop, client)
             with suppress(StopIteration):
                 made[1].__anext__().send(None)  # as far as its yield; from now on the loop knows it
-            with self._turn:  # other loops run in other threads
+            try:
+                self._turn.take()  # other loops run in other threads
                 closed = [self._made.pop(other) for other in list(self._made) if other.is_closed()]
                 self._made[loop] = made
+            finally:
+                self._turn.append(None)
             del closed  # not within the turn: what falls with them may take its time
         return made[0]
 
@@ -91,8 +94,11 @@ class PerLoop:
         try:
             yield
         finally:
-            with self._turn:
+            try:
+                self._turn.take()
                 self._made.pop(loop, None)
+            finally:
+                self._turn.append(None)
             await client.aclose()
 
 

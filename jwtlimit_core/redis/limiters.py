@@ -1,313 +1,22 @@
 """The limiters over a shared store: two algorithms, each for code with and without an event loop."""
 
-import time
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
 from datetime import timedelta
 from fractions import Fraction
 from types import TracebackType
-from typing import Any, ClassVar, Literal, Self, TypedDict, Unpack
+from typing import Any, Self, Unpack
 
-from redis.crc import key_slot
+from jwtlimit_core.decision import Decision
+from jwtlimit_core.errors import ConfigError
+from jwtlimit_core.flow import run, run_async
+from jwtlimit_core.rate import Rate
+from jwtlimit_core.redis.store import async_store, sync_store
+from jwtlimit_core.redis.store_limiter import Options, StoreLimiter
+from jwtlimit_core.redis.wire import FixedWindow, TokenBucket
 
-from jwtlimit_core.clock import Clock
-from jwtlimit_core.config import duration_s
-from jwtlimit_core.decision import Decision, impossible
-from jwtlimit_core.errors import ConfigError, LimiterUnavailable
-from jwtlimit_core.flow import Flow, run, run_async
-from jwtlimit_core.keys import StoredKey, stored_key
-from jwtlimit_core.limiter import RateLimiter, acquire_together, check_question
-from jwtlimit_core.rate import Rate, shown
-from jwtlimit_core.redis.store import Store, StoreDown, async_store, sync_store
-from jwtlimit_core.redis.wire import FixedWindow, KeyForm, TokenBucket
-from jwtlimit_core.turn import Turn
-
-__all__ = ["AsyncRedisFixedWindow", "AsyncRedisTokenBucket", "OnFailure", "Options", "RedisFixedWindow", "RedisTokenBucket"]
-
-OnFailure = Literal["deny", "local", "allow"]  # the strictest first
-_STRICTEST_FIRST = ("deny", "local", "allow")
-_MOST_REFUSALS = 10_000
-_LONGEST_REFUSAL_NS = 60_000_000_000
+__all__ = ["AsyncRedisFixedWindow", "AsyncRedisTokenBucket", "RedisFixedWindow", "RedisTokenBucket"]
 
 
-class Options(TypedDict, total=False):
-    """What all limiters over a store take by name.
-
-    Attributes:
-        name: What the limit is called in headers, errors, logs and the keys of the store ("default").
-        prefix: What stands before every key in the store ("jwtlimit").
-        on_failure: What to answer while the store does not: ``"deny"`` (the default) raises LimiterUnavailable from acquire and
-            makes allow False; ``"allow"`` lets everything pass; ``"local"`` counts in this process, by a token bucket.
-        timeout: Seconds that one call may take, or a timedelta (0.25).
-        cooldown: Seconds between two attempts to reach a store that is down, or a timedelta (1.0).
-        local_refusal: Whether a key that is known to have nothing is refused without asking the store again (True).
-        key_secret: Where it is given, 1 to 64 bytes, keys are stored as their keyed hash, so that the store shows no identity.
-        clock: Times outages and local refusals; limits run on the clock of the server.
-    """
-
-    name: str
-    prefix: str
-    on_failure: OnFailure
-    timeout: float | timedelta
-    cooldown: float | timedelta
-    local_refusal: bool
-    key_secret: bytes | None
-    clock: Clock
-
-
-class _Refusals:
-    """Keys that are known to have nothing for some time, so that an attack does not cost the store; bounded."""
-
-    def __init__(self, most: int, clock: Clock) -> None:
-        self._most = most  # 0: none is ever known
-        self._now_ns = clock.monotonic_ns
-        self._entries: OrderedDict[StoredKey, tuple[int, int, int]] = OrderedDict()
-        self._turn = Turn()
-        self.forgotten = 0
-
-    def wait_ns(self, key: str, n: int) -> int:
-        """Return how long *n* tokens of *key* surely stay refused; 0 where that is not known."""
-        entry = self._entries.get(stored_key(key))
-        if entry is None or n < entry[0]:
-            return 0
-        now_ns = self._now_ns()
-        return entry[2] - now_ns if now_ns < entry[1] else 0
-
-    def note(self, key: str, n: int, sent_ns: int, retry_after_ns: int, forgotten: int) -> None:
-        """Remember a refusal, unless something was forgotten while it was under way: it may be older than that."""
-        until_ns, found = sent_ns + retry_after_ns, stored_key(key)
-        with self._turn:
-            if forgotten != self.forgotten:
-                return
-            self._entries[found] = n, min(until_ns, sent_ns + _LONGEST_REFUSAL_NS), until_ns
-            self._entries.move_to_end(found)
-            if len(self._entries) > self._most:
-                self._entries.popitem(last=False)
-
-    def drop(self, key: str) -> None:
-        """Forget a refusal of *key*, since a charge has passed."""
-        found = stored_key(key)
-        if found in self._entries:
-            with self._turn:
-                self._entries.pop(found, None)
-
-    def forget(self, key: str | None = None) -> None:
-        """Forget the refusals of *key*, or of all keys, since tokens came back; those that are under way too."""
-        with self._turn:
-            self.forgotten += 1
-            if key is None:
-                self._entries.clear()
-            else:
-                self._entries.pop(stored_key(key), None)
-
-
-class _Limiter:
-    """What all four share: every decision, as flows."""
-
-    _rule_type: ClassVar[type[TokenBucket] | type[FixedWindow]]
-    _make_store: ClassVar[Callable[..., Store]]
-
-    def __init__(self, client: object, rate: Rate, options: Options) -> None:
-        known = Options.__annotations__
-        if unknown := sorted(set(options) - set(known)):
-            raise TypeError(f"{type(self).__name__} takes no {unknown[0]!r}: it takes {', '.join(sorted(known))}")
-        self.rate = rate
-        self.name = options.get("name", "default")
-        prefix = options.get("prefix", "jwtlimit")
-        self.on_failure = options.get("on_failure", "deny")
-        durations = {"timeout": options.get("timeout", 0.25), "cooldown": options.get("cooldown", 1.0)}
-        seconds = {name: float(duration_s(value)) for name, value in durations.items()}
-        secret = options.get("key_secret")
-        problems = [
-            f"{name} must be a str of 1 or more characters, not {shown(value)}"
-            for name, value in (("name", self.name), ("prefix", prefix))
-            if not isinstance(value, str) or not value
-        ]
-        if self.on_failure not in _STRICTEST_FIRST:
-            problems.append(f"on_failure must be 'deny', 'local' or 'allow', not {shown(self.on_failure)}")
-        problems += [
-            f"{name} must be seconds, above 0, not {shown(value)}" for name, value in durations.items() if seconds[name] <= 0
-        ]
-        if secret is not None and not (isinstance(secret, bytes) and 1 <= len(secret) <= 64):
-            problems.append("key_secret must be 1 to 64 bytes, or None")
-        if problems:
-            raise ConfigError(*problems)
-        clock = options.get("clock", time)
-        self._local = RateLimiter.from_rate(rate, name=self.name, clock=clock)
-        self._rule = type(self)._rule_type(rate)
-        self._form = KeyForm(prefix, self.name, secret)
-        self._store = type(self)._make_store(client, **seconds, clock=clock)
-        self._closes_store = isinstance(client, str)
-        self._refusals = _Refusals(_MOST_REFUSALS if options.get("local_refusal", True) else 0, clock)
-        self._closed = False
-
-    @property
-    def awaits(self) -> bool:
-        """Whether the methods are coroutines."""
-        return self._store.awaits
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name!r} {self.rate}, {self.on_failure} on failure>"
-
-    # For acquire_all ------------------------------------------------------------------------------------------
-
-    def group(self, key: str) -> Hashable:
-        """Return what tells which keys of which limiters can be spent in one step."""
-        slot = key_slot(self._form.stored(key).encode()) if self._store.cluster else None
-        return self._store.identity, slot
-
-    @staticmethod
-    def spend_all(
-        spends: Sequence[tuple["_Limiter", str, int]], *, operation: str = "take", alone: bool = True
-    ) -> Flow[list[Decision]]:
-        """Spend from limits of one `group` in one step: all, or none.
-
-        Args:
-            spends: Limiter, key and tokens; no pair of limiter and key twice.
-            operation: ``take``, or ``peek`` to change nothing.
-            alone: Whether nothing else is spent with these; only then a refusal may be known without asking.
-
-        Returns:
-            The single decisions; of a refusal that is known without asking the store, only the refusing ones.
-
-        Raises:
-            ConfigError: Two of the limiters have one name, and would count as one.
-            LimiterUnavailable: There was no answer, and the strictest policy of these limits is to deny.
-        """
-        arguments: list[str | bytes | int] = [operation]
-        keys: list[str] = []
-        sure: list[Decision] = []
-        forgotten: list[int] = []
-        store, remembers = spends[0][0]._store, alone and operation == "take"
-        sent_ns = store.clock.monotonic_ns()
-        for limiter, key, n in spends:
-            limiter._check_open()
-            if refusal := limiter._refusal(key, n, remembers=remembers):
-                sure.append(refusal)
-            keys.append(limiter._form.stored(key))
-            arguments += n, limiter._rule.argument
-            forgotten.append(limiter._refusals.forgotten)
-        if sure:
-            return sure
-        if len(set(keys)) < len(keys):
-            raise ConfigError(f"limits that are spent together need a name each: two are called {spends[0][0].name!r}")
-        try:
-            now, *answers = yield from store.script(arguments, keys)
-        except StoreDown as error:
-            return _without_store(spends, operation, error)
-        found = []
-        for index, (limiter, key, n) in enumerate(spends):
-            allowed, state, since = answers[index * 3 : index * 3 + 3]
-            decision = limiter._rule.decision(allowed == 1, state, since, now, n, limiter.name)
-            found.append(decision)
-            if remembers and decision.retry_after_ns:
-                limiter._refusals.note(key, n, sent_ns, decision.retry_after_ns, forgotten[index])
-        if operation == "take" and all(decision.allowed for decision in found):
-            for limiter, key, _ in spends:
-                limiter._refusals.drop(key)
-        return found
-
-    def refund_flow(self, key: str, n: int) -> Flow[None]:
-        """Do what ``refund`` does."""
-        check_question(key, n)
-        self._check_open()
-        if n < 1 or not key:
-            return
-        arguments = "refund", min(n, self.rate.burst), self._rule.argument
-        try:
-            yield from self._store.script(arguments, [self._form.stored(key)])
-        except StoreDown as error:
-            self._refuse_to_fail(error)
-            self._local.refund(key, n)
-        finally:
-            self._refusals.forget(key)
-
-    # The other flows ------------------------------------------------------------------------------------------
-
-    def _ask(self, key: str, n: int, operation: str) -> Flow[Decision]:
-        return (yield from self.spend_all(((self, key, n),), operation=operation))[0]
-
-    def _allow(self, key: str, n: int) -> Flow[bool]:
-        try:
-            decision = yield from self._ask(key, n, "take")
-        except LimiterUnavailable:
-            return False
-        return decision.allowed
-
-    def _reset(self, key: str) -> Flow[None]:
-        check_question(key, 1)
-        self._check_open()
-        self._local.reset(key)
-        try:
-            yield from self._store.delete(self._form.stored(key))
-        except StoreDown as error:
-            self._refuse_to_fail(error)
-        finally:
-            self._refusals.forget(key)
-
-    def _reset_all(self) -> Flow[None]:
-        self._check_open()
-        self._local.reset_all()
-        try:
-            yield from self._store.delete_all(self._form.pattern())
-        except StoreDown as error:
-            self._refuse_to_fail(error)
-        finally:
-            self._refusals.forget()
-
-    def _close(self) -> Flow[None]:
-        if self._closed:
-            return
-        self._closed = True
-        self._refusals.forget()
-        self._local.close()
-        if self._closes_store:
-            yield from self._store.close()
-
-    # Without the store ----------------------------------------------------------------------------------------
-
-    def _refusal(self, key: str, n: int, *, remembers: bool = True) -> Decision | None:
-        """Return the refusal that is sure without asking, if it is: what is impossible, or, if *remembers*, known to last."""
-        check_question(key, n)
-        if not self._possible(key, n):
-            return impossible(self.rate, self.name)
-        if remembers and (wait_ns := self._refusals.wait_ns(key, n)):
-            return Decision(False, self.rate, self.name, 0, wait_ns, wait_ns)
-        return None
-
-    def _verdict(self, key: str, n: int) -> bool | None:
-        """Return the answer of ``allow_n`` that is sure without asking; None if it is not."""
-        check_question(key, n)
-        if n == 0:
-            return True
-        return None if self._possible(key, n) and not self._refusals.wait_ns(key, n) else False
-
-    def _possible(self, key: str, n: int) -> bool:
-        return n == 0 or (0 < n <= self.rate.burst and key != "")
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise LimiterUnavailable(f"limiter {self.name!r} is closed")
-
-    def _refuse_to_fail(self, error: StoreDown) -> None:
-        if self.on_failure == "deny":
-            raise LimiterUnavailable(
-                f"the store of limiter {self.name!r} does not answer", retry_after=self._store.cooldown
-            ) from error
-
-
-def _without_store(spends: Sequence[tuple[_Limiter, str, int]], operation: str, error: StoreDown) -> list[Decision]:
-    """Answer for a store that does not, by the strictest policy of the limits."""
-    strictest = min((limiter for limiter, _, _ in spends), key=lambda limiter: _STRICTEST_FIRST.index(limiter.on_failure))
-    strictest._refuse_to_fail(error)
-    if strictest.on_failure == "allow":
-        return [Decision(True, limiter.rate, limiter.name, limiter.rate.burst, 0, 0) for limiter, _, _ in spends]
-    if operation == "peek":
-        return [limiter._local.peek(key, n) for limiter, key, n in spends]
-    return acquire_together([(limiter._local, key, n) for limiter, key, n in spends])
-
-
-class _SyncLimiter(_Limiter):
+class _SyncLimiter(StoreLimiter):
     """The methods of `RateLimiter`, over a store."""
 
     _make_store = staticmethod(sync_store)
@@ -361,7 +70,7 @@ class _SyncLimiter(_Limiter):
         self.close()
 
 
-class _AsyncLimiter(_Limiter):
+class _AsyncLimiter(StoreLimiter):
     """The methods of `RateLimiter` as coroutines, over a store.
 
     A task that is cancelled while it waits for the store may have been charged; nothing else is left behind.
@@ -416,7 +125,7 @@ Window = timedelta | float | Fraction
 _MINUTE = timedelta(minutes=1)
 
 
-class _TokenBucketLimiter(_Limiter):
+class _TokenBucketLimiter(StoreLimiter):
     _rule_type = TokenBucket
 
     def __init__(
@@ -438,7 +147,7 @@ class _TokenBucketLimiter(_Limiter):
         return cls(_url(url), max_rate, window, burst=burst, **options)
 
 
-class _FixedWindowLimiter(_Limiter):
+class _FixedWindowLimiter(StoreLimiter):
     _rule_type = FixedWindow
 
     def __init__(self, client: Any, max_rate: int = 100, window: Window = _MINUTE, **options: Unpack[Options]) -> None:

@@ -146,19 +146,25 @@ class Store:
     def _check_up(self, now_ns: int) -> None:
         if self._next_probe_ns is None:
             return
-        with self._turn:
+        try:
+            self._turn.take()
             if self._next_probe_ns is not None and now_ns < self._next_probe_ns:
                 raise StoreDown("known to be down")
             self._next_probe_ns = now_ns + self._cooldown_ns  # this call is the probe
+        finally:
+            self._turn.append(None)
 
     def _failed(self, error: Exception, sent_ns: int) -> None:
         if str(error).startswith(_OF_ONE_KEY):
             return
-        with self._turn:
+        try:
+            self._turn.take()
             if self._answered_ns is not None and self._answered_ns > sent_ns:
                 return
             was_up = self._next_probe_ns is None
             self._next_probe_ns = self.clock.monotonic_ns() + self._cooldown_ns
+        finally:
+            self._turn.append(None)
         if was_up:
             logger.warning(
                 "the store of the rate limits does not answer (%s); it is asked again every %g s", _text(error), self.cooldown
@@ -167,8 +173,11 @@ class Store:
     def _worked(self) -> None:
         self._answered_ns = self.clock.monotonic_ns()
         if self._next_probe_ns is not None:
-            with self._turn:
+            try:
+                self._turn.take()
                 was_down, self._next_probe_ns = self._next_probe_ns is not None, None
+            finally:
+                self._turn.append(None)
             if was_down:
                 logger.warning("the store of the rate limits answers again")
 

@@ -272,8 +272,8 @@ def test_store_whose_return_another_thread_logged_first_does_not_log_it_again(
     class TurnAfterAnother(Turn):
         """Somebody had the turn just before, with an answer of the server of his own."""
 
-        def __enter__(self) -> None:
-            super().__enter__()
+        def take(self) -> None:
+            super().take()
             if store._answered_ns is not None:
                 store._next_probe_ns = None
 

@@ -17,7 +17,7 @@ ROWS = (
     ("limit", "config"),
     ("turn", "limiter"),
     ("spend",),
-    ("redis.wire", "redis.clients", "redis.store", "redis.limiters", "redis"),
+    ("redis.wire", "redis.clients", "redis.store", "redis.refusals", "redis.store_limiter", "redis.limiters", "redis"),
     ("processor",),
     ("engine",),
     ("settings",),
