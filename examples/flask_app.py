@@ -5,13 +5,15 @@ import secrets
 
 from flask import Flask, Response, request
 
-from jwtlimit_core import Claims, TokenError
+from jwtlimit_core import Claims, Limit, TokenError
 from jwtlimit_flask import JWTLimit
 
 app = Flask(__name__)
 app.config["JWTLIMIT_SECRET_KEY"] = os.environ.get("JWT_SECRET") or secrets.token_bytes(32)
 app.config["JWTLIMIT_ISSUE_RATE"] = os.environ.get("JWT_RATE", "5/30s")  # tokens for each subject
 app.config["JWTLIMIT_STORE"] = os.environ.get("JWT_STORE") or "memory"  # redis://… for one limit over all workers
+app.config["JWTLIMIT_LIMITS"] = [Limit("site", "600/m", key="ip")]
+app.config["JWTLIMIT_EXEMPT_PATHS"] = ["/healthz"]
 jwtlimit = JWTLimit(app)
 
 # A real application keeps password hashes, and compares them in constant time.
@@ -41,6 +43,11 @@ def me() -> dict[str, str | None]:
     scheme, _, bearer = request.headers.get("Authorization", "").partition(" ")
     claims = jwtlimit.processor.validate(bearer if scheme.lower() == "bearer" else "")
     return {"user": claims.sub}
+
+
+@app.get("/healthz")
+def healthz() -> str:
+    return "ok"
 
 
 @app.errorhandler(TokenError)

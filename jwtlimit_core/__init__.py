@@ -7,7 +7,7 @@ from jwtlimit_core.claims import Claims, RegisteredClaims
 from jwtlimit_core.clock import Clock
 from jwtlimit_core.config import Config
 from jwtlimit_core.decision import Decision, RateLimitExceeded
-from jwtlimit_core.engine import Engine, RequestView
+from jwtlimit_core.engine import Engine
 from jwtlimit_core.errors import (
     ConfigError,
     InvalidAudience,
@@ -30,10 +30,12 @@ from jwtlimit_core.limiter import RateLimiter
 from jwtlimit_core.processor import AsyncProcessor, Processor
 from jwtlimit_core.provider import AsyncRateLimitProvider, RateLimitKeyer, RateLimitProvider
 from jwtlimit_core.rate import Rate
+from jwtlimit_core.request import Admission, RequestView
 from jwtlimit_core.spend import acquire_all, acquire_all_async
 
 __all__ = [
     "SERVICE_KEY",
+    "Admission",
     "AsyncProcessor",
     "AsyncRateLimitProvider",
     "Claims",

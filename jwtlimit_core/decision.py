@@ -1,7 +1,7 @@
 """What a limiter answers, and the exception for callers who asked for a token instead of an answer."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from jwtlimit_core.errors import JWTLimitError
 from jwtlimit_core.rate import Rate
@@ -9,8 +9,7 @@ from jwtlimit_core.rate import Rate
 __all__ = ["Decision", "RateLimitExceeded", "combine", "impossible"]
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """The answer of a limiter to one question, as it was at that instant.
 
     Attributes:

@@ -1,64 +1,42 @@
-"""What happens to one request: which limits it meets, whom it is charged to, and what is answered.
+"""What happens to a request: which limits it meets, whom it is charged to, and what is answered.
 
 An adapter shows the request as a `RequestView`, runs the flows, and turns a `Response` into its framework's; nothing more.
+A request passes up to three phases, each of which charges all of its limits or none:
+
+1. the limits of the settings that look at the address, a header or a field alone;
+2. those that ask who it is, and the global ones, which nobody shall use up without having passed the first;
+3. the limits that decorators put on the view.
+
+What a phase does not let pass gets back what it was charged in those before, except by address: who goes on asking for what is
+refused, spends.
 """
 
 import logging
-import os
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, Protocol, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
 
-from jwtlimit_core.client_address import NO_ADDRESS, address_key
-from jwtlimit_core.clock import Clock
+from jwtlimit_core.client_address import ClientAddresses
 from jwtlimit_core.config import Config
+from jwtlimit_core.counters import Counters
 from jwtlimit_core.decision import Decision, RateLimitExceeded
 from jwtlimit_core.errors import ConfigError, LimiterUnavailable
-from jwtlimit_core.flow import Call, Flow
+from jwtlimit_core.flow import Call, Flow, awaits
 from jwtlimit_core.http import Headers, Response, rate_limit_headers, refusal
-from jwtlimit_core.limit import Limit
+from jwtlimit_core.keys import SERVICE_KEY
+from jwtlimit_core.limit import Limit, OnFailure, Paths
 from jwtlimit_core.limiter import RateLimiter
-from jwtlimit_core.processor import Processor
+from jwtlimit_core.processor import AsyncProcessor, Processor
 from jwtlimit_core.rate import Rate, shown
-from jwtlimit_core.spend import acquire_all
+from jwtlimit_core.request import Admission, Charge, RequestView
+from jwtlimit_core.request_keys import UNVERIFIED, RequestKeys, UserKey, ask
+from jwtlimit_core.spend import put_back, spend_all
 
-__all__ = ["Engine", "LimiterFactory", "OnRefused", "RequestView"]
+__all__ = ["Engine", "OnRefused"]
 
 logger = logging.getLogger("jwtlimit")
 
-
-class RequestView(Protocol):
-    """A request, as far as limits look at it."""
-
-    @property
-    def method(self) -> str:
-        """The method, in upper case."""
-
-    @property
-    def peer(self) -> str | None:
-        """The address at the other end of the socket; None or empty where there is none."""
-
-    @property
-    def raw(self) -> Any:
-        """The framework's own request."""
-
-    def header(self, name: str) -> str | None:
-        """Return the value of a header, None where the request has none."""
-
-
-LimiterFactory = Callable[[str, Rate], Any]
 OnRefused = Callable[[Decision, RequestView], object]
-
-
-@dataclass(frozen=True, slots=True)
-class Issuance:
-    """The two processors of an application, alike but for the limit, and the limiter of the first."""
-
-    limiter: Any
-    limited: Processor
-    unlimited: Processor
 
 
 class Engine:
@@ -68,11 +46,13 @@ class Engine:
         config: How tokens are made; None for an application that makes none. Its limiter is used for issuance, or else one that
             is made for *issue_rate*.
         issue_rate: How many are issued to one subject.
-        make_limiter: Makes the limiter for a name and a rate; by default one in this process.
-        shared: Where counts are kept, if not in this process, for the log.
+        counters: Where is counted.
+        addresses: How the address of a client is found.
+        limits: The limits that every request meets, as far as it has their methods and paths.
+        exempt_paths: Paths that these limits pass by, each with all below it.
+        user_key: What a limit by user is charged to: a function of the request; by default the framework's user.
         headers: Whether answers within the limits tell how much is left.
-        ipv6_prefix: The bits by which IPv6 addresses are grouped.
-        clock: Where the time comes from.
+        enabled: Whether anything is limited; or a function that says so, asked for each request.
         on_refused: Called with the decision and the request for each 429, for logs and metrics; what it raises is logged.
     """
 
@@ -81,102 +61,296 @@ class Engine:
         *,
         config: Config | None,
         issue_rate: Rate,
-        make_limiter: LimiterFactory | None = None,
-        shared: str = "",
+        counters: Counters,
+        addresses: ClientAddresses,
+        limits: Sequence[Limit] = (),
+        exempt_paths: Sequence[str] = (),
+        user_key: UserKey | None = None,
         headers: bool = True,
-        ipv6_prefix: int = 64,
-        clock: Clock = time,
+        enabled: bool | Callable[[], object] = True,
         on_refused: OnRefused | None = None,
     ) -> None:
-        if on_refused is not None and not callable(on_refused):
-            raise ConfigError(f"on_refused must be callable or None, not {shown(on_refused)}")
+        self.config = config
+        self._enabled = enabled
+        self.limits = tuple(limits)
+        self.user_key = user_key
+        self._issue_rate = issue_rate
+        self._counters = counters
+        self._keys = RequestKeys(addresses, user_key)
+        self._exempt_paths = Paths(exempt_paths)
         self._headers = headers
-        self._ipv6_prefix = ipv6_prefix
-        self._make_limiter = make_limiter or partial(_in_process, clock)
         self._on_refused = on_refused
-        self._limiters: dict[tuple[str, Rate], Any] = {}
-        self._warned_of_no_address = False
-        self._issuance = None
-        if config is not None:
-            limiter = config.rate_limiter or self._make_limiter("issue", issue_rate)
-            limited = Processor(replace(config, rate_limiter=limiter))
-            self._issuance = Issuance(limiter, limited, Processor(replace(config, rate_limiter=None)))
+        self._limiters: dict[tuple[str, Rate, OnFailure | None, bool], Any] = {}
+        self._ready: tuple[dict[Limit, Any], dict[Limit, Any]] = ({}, {})  # the limiters of limits without plans, by colour
+        self._processors: dict[tuple[bool, bool], Any] = {}
+        self._reader = None if config is None else Processor(replace(config, rate_limiter=None, before_issue=None))
+        before = [limit for limit in limits if all(part.source in UNVERIFIED for part in limit.parts)]
+        self._phases = [phase for phase in (before, [limit for limit in limits if limit not in before]) if phase]
         logger.info(
             "%s; counted %s",
             f"tokens are issued at {issue_rate} for each subject" if config else "no key is set: no tokens are issued",
-            shared or f"in this process alone (pid {os.getpid()}): each worker has the whole limit for itself",
+            counters.place,
         )
 
-    def processor(self, *, enabled: bool) -> Processor:
+    @property
+    def enabled(self) -> bool:
+        """Whether anything is limited now."""
+        return bool(self._enabled()) if callable(self._enabled) else self._enabled
+
+    # Tokens ---------------------------------------------------------------------------------------------------
+
+    def processor(self, *, enabled: bool = True) -> Processor:
         """Return the processor that limits, or with *enabled* False the one that does not.
 
         Raises:
-            ConfigError: No key was configured.
+            ConfigError: No key was configured, or what was configured needs an event loop.
         """
-        if self._issuance is None:
-            raise ConfigError("no key is set: set SECRET_KEY, SIGNING_KEY or VERIFICATION_KEY to issue or validate tokens")
-        return self._issuance.limited if enabled else self._issuance.unlimited
+        return cast("Processor", self._processor(Processor, enabled))
 
-    def admit(self, view: RequestView, limits: Sequence[Limit]) -> Flow[Headers]:
+    def async_processor(self, *, enabled: bool = True) -> AsyncProcessor:
+        """Return the same for code on an event loop.
+
+        Raises:
+            ConfigError: No key was configured, or the limiter that was configured would stall the event loop.
+        """
+        return cast("AsyncProcessor", self._processor(AsyncProcessor, enabled))
+
+    def _processor(self, kind: type[Processor] | type[AsyncProcessor], enabled: bool) -> Processor | AsyncProcessor:
+        on_loop = kind is AsyncProcessor
+        known = self._processors.get((on_loop, enabled))
+        if known is not None:
+            return cast("Processor | AsyncProcessor", known)
+        if self.config is None:
+            raise ConfigError("no key is set: set SECRET_KEY, SIGNING_KEY or VERIFICATION_KEY to issue or validate tokens")
+        limiter = self.config.rate_limiter or self._limiter("issue", self._issue_rate, on_loop=on_loop)
+        made = kind(replace(self.config, rate_limiter=limiter if enabled else None))
+        return cast("Processor | AsyncProcessor", self._processors.setdefault((on_loop, enabled), made))
+
+    # Requests -------------------------------------------------------------------------------------------------
+
+    def admission(self, view: RequestView) -> Admission:
+        """Return the record of a request that has not been charged yet."""
+        return Admission(view, self._reader)
+
+    def enter(self, view: RequestView, admission: Admission) -> Flow[None]:
+        """Charge a request to the limits of the settings: the first two phases; raises as `admit` does."""
+        phases = () if view.path in self._exempt_paths else self._phases
+        if len(phases) == 1:
+            return self.admit(view, admission, phases[0])
+        return self._enter(view, admission, phases)
+
+    def _enter(self, view: RequestView, admission: Admission, phases: Sequence[Sequence[Limit]]) -> Flow[None]:
+        for limits in phases:
+            yield from self.admit(view, admission, limits)
+
+    def admit(self, view: RequestView, admission: Admission, limits: Sequence[Limit]) -> Flow[None]:
         """Charge a request to all of *limits* that it meets, or to none.
 
         A CORS preflight is not charged: it comes from the browser, not from its user.
 
-        Returns:
-            The headers that its answer should have.
-
         Raises:
             RateLimitExceeded: One of them refuses.
-            TypeError: A key function returns something else than a str or None; nothing has been charged.
-            Exception: What a key function raises; nothing has been charged.
+            LimiterUnavailable: The store gave no answer.
+            ConfigError: A limit needs an event loop, or a user that the framework does not know.
+            TypeError: A function of a limit returns something of another type.
+            Exception: What a function of a limit raises.
         """
         if view.method == "OPTIONS" and view.header("Access-Control-Request-Method"):
-            return ()
-        spends = []
-        for limit in limits:
-            if limit.methods is None or view.method in limit.methods:
-                key = yield from self._key(limit, view)
-                if key is not None and key != "":
-                    spends.append((self._limiter(limit), key, limit.cost))
-        if not spends:
-            return ()
-        decision = yield Call(acquire_all, (spends,))
-        if not decision.allowed:
-            raise RateLimitExceeded(decision)
-        return rate_limit_headers(decision.parts) if self._headers else ()
+            return
+        try:
+            charges = []
+            for limit in limits:
+                if not limit.applies(view.method, view.path):
+                    continue
+                if limit.is_plain:
+                    charge: Charge | None = self._plain_charge(limit, view)
+                else:
+                    charge = yield from self._charge(limit, view, admission)
+                if charge is not None:
+                    charges.append(charge)
+            if len(charges) == 1 and isinstance(charges[0].limiter, RateLimiter):
+                decisions = _allowed(charges[0].limiter.acquire(charges[0].key, charges[0].n))
+            else:
+                decisions = yield from _spend(charges, on_loop=view.awaits)
+        except Exception:  # whatever keeps a request out; a cancelled one stays charged
+            yield from self._put_back(view, admission, [charge for charge in admission.charges if not charge.by_address])
+            raise
+        admission.charges += charges
+        admission.decisions += decisions
 
-    def refuse(self, error: RateLimitExceeded | LimiterUnavailable, view: RequestView) -> Response:
-        """Return the answer to *error*, and tell `on_refused` of it."""
-        if self._on_refused is not None and isinstance(error, RateLimitExceeded):
+    def settle(self, view: RequestView, admission: Admission, status: int, headers: object) -> Flow[None]:
+        """Put back what the limits with `refund_when` want put back; never raises. To be run before the answer is sent."""
+        charges = [charge for charge in admission.charges if _is_wanted_back(charge.limit, status, headers)]
+        if charges:
+            yield from self._put_back(view, admission, charges)
+
+    def headers(self, admission: Admission, status: int) -> Headers:
+        """Return the headers for an answer with *status* to a request that was let pass: none if something else refused it."""
+        if status in _REFUSALS or not self._headers or not admission.decisions:
+            return ()
+        return rate_limit_headers(admission.decisions)
+
+    def refuse(self, error: RateLimitExceeded | LimiterUnavailable, view: RequestView | None) -> Response:
+        """Return the answer to *error*, and tell `on_refused` of it, where there is a request."""
+        if self._on_refused is not None and view is not None and isinstance(error, RateLimitExceeded):
             try:
                 self._on_refused(error.decision, view)
             except Exception:  # the hook is the application's: a broken metric must not break the answer
                 logger.exception("on_refused failed")
         return refusal(error)
 
+    # By hand --------------------------------------------------------------------------------------------------
+
+    def reset(self, name: str, key: str, *, on_loop: bool) -> Flow[None]:
+        """Give *key* its full quota of the limits called *name* back.
+
+        Args:
+            name: The name of a limit, or ``issue`` for the issuance of tokens.
+            key: For ``issue`` the subject; else the key as it is counted: ``ip=192.0.2.1``, ``subject=u1``, ``field:user=ann``.
+            on_loop: Whether the flow runs on an event loop.
+
+        Raises:
+            ValueError: *key* is not of that form.
+            LimiterUnavailable: The store gave no answer.
+        """
+        if name != "issue" and "=" not in key and key is not SERVICE_KEY:
+            raise ValueError(f"key must be as it is counted, such as 'ip=192.0.2.1' or 'subject=u1', not {shown(key)}")
+        colour = on_loop and self._counters.shared
+        limiters = [limiter for known, limiter in self._limiters.items() if known[0] == name and known[3] is colour]
+        if self._counters.shared and not limiters:  # another process may have used it; the rate is not in the store
+            limiters = [self._limiter(name, self._issue_rate, on_loop=on_loop)]
+        if name == "issue" and self.config is not None and self.config.rate_limiter is not None:
+            limiters = [self.config.rate_limiter]
+        for limiter in limiters:
+            yield Call(limiter.reset, (key,), awaits(limiter.reset))
+
     def reset_all(self) -> None:
         """Give everybody the full quota back; meant for tests."""
-        limiters = [*self._limiters.values(), *([self._issuance.limiter] if self._issuance else [])]
-        for limiter in limiters:
-            if hasattr(limiter, "reset_all"):  # a provider of the application need not have it
-                limiter.reset_all()
+        for name, rate, on_failure, _ in list(self._limiters):
+            self._limiter(name, rate, on_loop=False, on_failure=on_failure).reset_all()
+        own = None if self.config is None else self.config.rate_limiter
+        if own is not None and hasattr(own, "reset_all"):  # a provider of the application need not have it
+            own.reset_all()
 
-    def _key(self, limit: Limit, view: RequestView) -> Flow[str | None]:
-        if callable(limit.key):
-            return cast("str | None", (yield Call(limit.key, (view.raw,))))
-        key = address_key(view.peer, ipv6_prefix=self._ipv6_prefix)
-        if key == NO_ADDRESS and not self._warned_of_no_address:
-            self._warned_of_no_address = True
-            logger.warning("a request came without an address, from a unix socket: all such requests share one bucket")
-        return key
+    def close(self, *, on_loop: bool) -> Flow[None]:
+        """Let go of what was opened for limits."""
+        yield from self._counters.close(on_loop=on_loop)
 
-    def _limiter(self, limit: Limit) -> Any:
-        known = self._limiters.get((limit.name, limit.rate))
+    # ----------------------------------------------------------------------------------------------------------
+
+    def check(self, limits: Sequence[Limit], *, on_loop: bool, knows_users: bool) -> Iterator[str]:
+        """Yield what makes *limits* impossible on a host without an event loop, or without users of its own."""
+        if awaits(self.user_key) and not on_loop:
+            yield "USER_KEY is a coroutine function: it must be a plain one here"
+        for limit in limits:
+            if limit.awaits and not on_loop:
+                yield f"limit {limit.name!r} has a coroutine function: it must be a plain one here"
+            sources = {part.source for part in limit.parts}
+            if "user" in sources and self.user_key is None and not knows_users:
+                yield f"limit {limit.name!r} is by user: set USER_KEY to a function of the request that returns its user"
+            if "subject" in sources and self._reader is None:
+                yield f"limit {limit.name!r} is by subject: set a key, so that tokens can be verified"
+
+    def prepare(self, limit: Limit, *, on_loop: bool) -> None:
+        """Make the limiters of *limit*, so that what cannot work is known before the first request.
+
+        Raises:
+            ConfigError: The store cannot keep such a limit.
+        """
+        for rate in limit.rates.values() if limit.rate is None and limit.rates else [limit.rate]:
+            self._limiter_of(limit, cast("Rate", rate), on_loop=on_loop)
+
+    def _plain_charge(self, limit: Limit, view: RequestView) -> Charge:
+        limiter = self._ready[view.awaits].get(limit)
+        if limiter is None:
+            limiter = self._limiter_of(limit, limit.rate, on_loop=view.awaits)  # type: ignore[arg-type]
+        return Charge(limit, limiter, self._keys.address(view), limit.cost, by_address=True)  # type: ignore[arg-type]
+
+    def _charge(self, limit: Limit, view: RequestView, admission: Admission) -> Flow[Charge | None]:
+        """Return what *limit* is to charge, None where it does not apply."""
+        if limit.awaits and not view.awaits:
+            raise ConfigError(f"limit {limit.name!r} has a coroutine function: it must be a plain one here")
+        if limit.exempt_when is not None and (yield ask(limit, limit.exempt_when, view)):
+            return None
+        rate, cost = limit.rate, limit.cost
+        if rate is None:
+            rate = yield from _planned(limit, view)
+        if not isinstance(cost, int):
+            cost = yield ask(limit, cost, view)
+            if not isinstance(cost, int) or isinstance(cost, bool) or cost < 0:
+                raise TypeError(f"the cost of limit {limit.name!r} must be an int of 0 or more, not {shown(cost)}")
+            if cost == 0:
+                return None
+        key, by_address = yield from self._keys.find(limit, view, admission)
+        if not key:
+            return None
+        return Charge(limit, self._limiter_of(limit, rate, on_loop=view.awaits), key, cost, by_address)
+
+    def _limiter_of(self, limit: Limit, rate: Rate, *, on_loop: bool) -> Any:
+        refunds = limit.refund_when is not None
+        made = self._limiter(limit.name, rate, on_loop=on_loop, on_failure=limit.on_failure, refunds=refunds)
+        if limit.rate is not None:
+            self._ready[on_loop][limit] = made
+        return made
+
+    def _limiter(
+        self, name: str, rate: Rate, *, on_loop: bool, on_failure: OnFailure | None = None, refunds: bool = False
+    ) -> Any:
+        which = (name, rate, on_failure, on_loop and self._counters.shared)
+        known = self._limiters.get(which)
         if known is not None:
             return known
-        made = self._make_limiter(limit.name, limit.rate)
-        return self._limiters.setdefault((limit.name, limit.rate), made)  # of first requests at once, one makes it
+        made = self._counters.make(name, rate, on_loop=on_loop, on_failure=on_failure, refunds=refunds)
+        return self._limiters.setdefault(which, made)  # of first requests at once, one makes it
+
+    def _put_back(self, view: RequestView, admission: Admission, charges: Sequence[Charge]) -> Flow[None]:
+        if not charges:
+            return
+        for charge in charges:
+            admission.charges.remove(charge)
+        # By limiters of the colour of this call, which need not be that of the charge.
+        yield from put_back(
+            [
+                (self._limiter_of(charge.limit, charge.limiter.rate, on_loop=view.awaits), charge.key, charge.n)
+                for charge in charges
+            ]
+        )
 
 
-def _in_process(clock: Clock, name: str, rate: Rate) -> RateLimiter:
-    return RateLimiter.from_rate(rate, name=name, clock=clock)
+_REFUSALS = (429, 503)
+
+
+def _spend(charges: Sequence[Charge], *, on_loop: bool) -> Flow[Sequence[Decision]]:
+    """Make all of *charges*, or none."""
+    if not charges:
+        return ()
+    return _allowed((yield from spend_all([(charge.limiter, charge.key, charge.n) for charge in charges], on_loop=on_loop)))
+
+
+def _allowed(decision: Decision) -> Sequence[Decision]:
+    """Return the single decisions of one that allows.
+
+    Raises:
+        RateLimitExceeded: It refuses.
+    """
+    if not decision.allowed:
+        raise RateLimitExceeded(decision)
+    return decision.parts or (decision,)
+
+
+def _planned(limit: Limit, view: RequestView) -> Flow[Rate]:
+    rates = cast("Mapping[str, Rate]", limit.rates)
+    plan = yield ask(limit, cast("UserKey", limit.plan), view)
+    if plan not in rates:
+        raise ValueError(f"limit {limit.name!r} has no rate for the plan {shown(plan)}: it has {', '.join(map(repr, rates))}")
+    return rates[plan]
+
+
+def _is_wanted_back(limit: Limit, status: int, headers: object) -> bool:
+    if limit.refund_when is None:
+        return False
+    try:
+        return bool(limit.refund_when(status, headers))
+    except Exception:  # the function is the application's: the answer is made, and goes out
+        logger.exception("refund_when of limit %r failed", limit.name)
+        return False

@@ -7,10 +7,12 @@ structured fields (RFC 9651) with the names of draft-ietf-httpapi-ratelimit-head
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import quote
 
 from jwtlimit_core.decision import Decision, RateLimitExceeded
 from jwtlimit_core.errors import LimiterUnavailable
+from jwtlimit_core.rate import Rate
 
 __all__ = ["Headers", "Response", "rate_limit_headers", "refusal"]
 
@@ -70,10 +72,18 @@ def refusal(error: RateLimitExceeded | LimiterUnavailable) -> Response:
 
 def rate_limit_headers(decisions: Sequence[Decision]) -> Headers:
     """Return RateLimit-Policy and RateLimit for *decisions*, one item each."""
-    return (
-        ("RateLimit-Policy", ", ".join(map(_policy, decisions))),
-        ("RateLimit", ", ".join(map(_state, decisions))),
-    )
+    policies, states = [], []
+    for decision in decisions:
+        rate, state = decision.rate, f";r={decision.remaining}"
+        name, policy = _policy(decision.name, rate)
+        if decision.reset_after_ns:
+            # Until there is one token more: until full, less the time that the tokens after that one take; that time is rounded
+            # up, so that no t is later than Retry-After.
+            later_ns = -(-(rate.burst - decision.remaining - 1) * rate.unit // rate.refill)
+            state += f";t={min(max(1, _seconds(decision.reset_after_ns - later_ns)), _LARGEST_INTEGER)}"
+        policies.append(policy)
+        states.append(name + state)
+    return ("RateLimit-Policy", ", ".join(policies)), ("RateLimit", ", ".join(states))
 
 
 def _wait_s(error: RateLimitExceeded | LimiterUnavailable) -> int | None:
@@ -89,22 +99,13 @@ def _refusing(decision: Decision) -> list[Decision]:
     return [part for part in decision.parts or (decision,) if not part.allowed]
 
 
-def _policy(decision: Decision) -> str:
-    rate = decision.rate
+@lru_cache(1_000)
+def _policy(name: str, rate: Rate) -> tuple[str, str]:
+    """Return the name, and the item of RateLimit-Policy, of a limit."""
     window_s, rest = divmod(rate.burst * rate.window_ns, rate.limit * _NS_PER_SECOND)
     window = f";w={window_s}" if not rest and window_s <= _LARGEST_INTEGER else ""
-    return f"{_quoted(decision.name)};q={rate.burst}{window}"
-
-
-def _state(decision: Decision) -> str:
-    rate = decision.rate
-    reset = ""
-    if decision.reset_after_ns:
-        # Until there is one token more: until full, less the time that the tokens after that one take; that time is rounded
-        # up, so that no t is later than Retry-After.
-        later_ns = -(-(rate.burst - decision.remaining - 1) * rate.unit // rate.refill)
-        reset = f";t={min(max(1, _seconds(decision.reset_after_ns - later_ns)), _LARGEST_INTEGER)}"
-    return f"{_quoted(decision.name)};r={decision.remaining}{reset}"
+    quoted = _quoted(name)
+    return quoted, f"{quoted};q={rate.burst}{window}"
 
 
 def _seconds(ns: int) -> int:
@@ -118,4 +119,6 @@ def _quoted(name: str) -> str:
 
 def _printable(name: str) -> str:
     """Return *name* in printable ASCII, the rest percent-encoded: the same text in headers and bodies."""
+    if name.isascii() and name.isprintable():
+        return name
     return "".join(char if " " <= char <= "~" else quote(char, errors="replace") for char in name)

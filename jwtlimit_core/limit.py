@@ -1,65 +1,232 @@
 """One limit on requests, as a value."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
 
 from jwtlimit_core.errors import ConfigError
-from jwtlimit_core.rate import Rate
+from jwtlimit_core.flow import awaits
+from jwtlimit_core.rate import Rate, shown
 
-__all__ = ["Key", "Limit"]
+__all__ = ["Key", "KeyPart", "Limit", "OnFailure", "Paths", "path_problems"]
 
-Key = str | Callable[[Any], str | None]
-_SOURCES = ("ip",)
+KeySource = str | Callable[[Any], Any]
+Key = KeySource | tuple[KeySource, ...]
+OnFailure = Literal["deny", "local", "allow"]
+RefundWhen = Callable[[int, Any], object]
+
+_SOURCES = ("ip", "subject", "user", "global")
+_NAMED_SOURCES = ("field", "header")
+_KEYS = "'ip', 'subject', 'user', 'global', 'field:NAME', 'header:NAME', a function of the request, or a tuple of these"
+
+
+class KeyPart(NamedTuple):
+    """One source of a key.
+
+    Attributes:
+        source: ``ip``, ``subject``, ``user``, ``global``, ``field``, ``header`` or ``function``.
+        name: The name of the field or header.
+        label: What stands before the value in the key, so that no two sources meet.
+        function: The function.
+    """
+
+    source: str
+    name: str
+    label: str
+    function: Callable[[Any], Any] | None = None
+
+
+class Paths:
+    """Paths of requests, each with all that lies under it."""
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        stems = [path.rstrip("/") for path in paths]
+        self._exact = frozenset(stems)
+        self._under = tuple(f"{stem}/" for stem in stems)
+
+    def __contains__(self, path: str) -> bool:
+        return path in self._exact or path.startswith(self._under)
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Limit:
     """At most *rate* for each *key*.
 
+    Functions that take a request get the framework's own. On hosts with an event loop they may be coroutine functions. What
+    they raise reaches the application, and nothing has been charged.
+
     Args:
         name: What the limit is called in headers and errors; limits of one name and rate share their counts.
-        rate: A `Rate`, or a text that `Rate.parse` reads.
-        key: Whom a request is charged to: ``"ip"``, the address of the peer (IPv6 by its network); or a function that takes the
-            framework's request and returns the key. Nothing, None or ``""``, skips the limit. Only verified identity should
-            choose a key: with one that the client writes, everybody has a quota for each spelling.
-        cost: Tokens that one request takes, 1 or more.
+        rate: A `Rate`, or a text that `Rate.parse` reads; left out where there are *rates*.
+        key: Whom a request is charged to:
+
+            * ``"ip"``: the address of the client (IPv6 by its network);
+            * ``"subject"``: the subject of a verified bearer token; skips the limit where there is none;
+            * ``"user"``: the framework's authenticated user; skips the limit where there is none;
+            * ``"global"``: one bucket for everybody;
+            * ``"field:username"``: a field of an urlencoded or JSON body; the address where it is missing;
+            * ``"header:x-api-key"``: a header; the address where it is missing;
+            * a function of the request; the limit is skipped where it returns None or ``""``;
+            * a tuple of these: one bucket for each combination.
+
+            Only verified identity should choose a key alone: with one that the client writes, everybody has a quota for each
+            spelling, and can use up that of others.
+        cost: Tokens that one request takes, 1 or more; or a function of the request that returns them, 0 for none.
         methods: The HTTP methods that are limited, in any case, GET with HEAD; None limits all.
+        paths: The paths that are limited, each with all below it; None limits all.
+        exempt_when: A function of the request; the limit is skipped where it returns something true.
+        refund_when: A function of the status and the headers of the answer; where it returns something true, the tokens are put
+            back before the answer is sent. They were charged before the view ran, so requests at once cannot slip through.
+        on_failure: What to do while the store does not answer, where it is not what the settings say.
+        rates: A rate for each plan, instead of *rate*.
+        plan: A function of the request that returns the name of its plan.
 
     Raises:
         ConfigError: A value cannot work; all of them are named.
     """
 
     name: str
-    rate: Rate
+    rate: Rate | None
     key: Key
-    cost: int
+    cost: int | Callable[[Any], Any]
     methods: frozenset[str] | None
+    paths: tuple[str, ...] | None
+    exempt_when: Callable[[Any], Any] | None
+    refund_when: RefundWhen | None
+    on_failure: OnFailure | None
+    rates: Mapping[str, Rate] | None
+    plan: Callable[[Any], Any] | None
+
+    # What the values above amount to.
+    parts: tuple[KeyPart, ...] = field(repr=False, compare=False)
+    under: Paths | None = field(repr=False, compare=False)
+    awaits: bool = field(repr=False, compare=False)
+    is_plain: bool = field(repr=False, compare=False)
+    _hash: int = field(repr=False, compare=False)
 
     def __init__(
-        self, name: str, rate: Rate | str, *, key: Key = "ip", cost: int = 1, methods: Iterable[str] | None = None
+        self,
+        name: str,
+        rate: Rate | str | None = None,
+        *,
+        key: Key = "ip",
+        cost: int | Callable[[Any], Any] = 1,
+        methods: Iterable[str] | None = None,
+        paths: Iterable[str] | None = None,
+        exempt_when: Callable[[Any], Any] | None = None,
+        refund_when: RefundWhen | None = None,
+        on_failure: OnFailure | None = None,
+        rates: Mapping[str, Rate | str] | None = None,
+        plan: Callable[[Any], Any] | None = None,
     ) -> None:
         problems = []
         if not isinstance(name, str) or not name:
-            problems.append(f"name must be a str of 1 or more characters, not {name!r:.80}")
-        try:
-            rate = rate if isinstance(rate, Rate) else Rate.parse(rate)
-        except ConfigError as error:
-            problems += error.problems
-        most = rate.burst if isinstance(rate, Rate) else 1
-        if not isinstance(cost, int) or isinstance(cost, bool) or not 1 <= cost <= most:
-            problems.append(f"cost must be an int from 1 to the burst of the rate, not {cost!r:.80}")
-        if not callable(key) and key not in _SOURCES:
-            problems.append(f"key must be {' or '.join(map(repr, _SOURCES))} or a function, not {key!r:.80}")
-        if methods is not None:
-            methods = () if isinstance(methods, str) else tuple(methods)
-            if not methods or not all(isinstance(method, str) and method for method in methods):
-                problems.append(f"methods must be a list of 1 or more methods, or None, not {methods!r:.80}")
-            else:
-                methods = frozenset(method.upper() for method in methods)
-                if "GET" in methods:
-                    methods |= {"HEAD"}  # frameworks answer it by the same view
+            problems.append(f"name must be a str of 1 or more characters, not {shown(name)}")
+        read, found = _read_rates(rate, rates, plan)
+        problems += found
+        parts, found = _read_key(key)
+        problems += found
+        most = min((each.burst for each in read.values()), default=1)
+        if not callable(cost) and (not isinstance(cost, int) or isinstance(cost, bool) or not 1 <= cost <= most):
+            problems.append(f"cost must be an int from 1 to the burst of the rate, or a function, not {shown(cost)}")
+        methods, found = _read_methods(methods)
+        problems += found
+        if paths is not None:
+            paths = paths if isinstance(paths, str) else tuple(paths)
+            problems += path_problems("paths", paths) or ([] if paths else ["paths must be a list of 1 or more paths, or None"])
+        for label, function in (("exempt_when", exempt_when), ("refund_when", refund_when)):
+            if function is not None and not callable(function):
+                problems.append(f"{label} must be a function or None, not {shown(function)}")
+        if awaits(refund_when):
+            problems.append("refund_when must be a plain function: it sees only the status and the headers")
+        if on_failure not in (None, "deny", "local", "allow"):
+            problems.append(f"on_failure must be 'deny', 'local' or 'allow', or None, not {shown(on_failure)}")
         if problems:
             raise ConfigError(*problems)
-        for field, value in zip(self.__slots__, (name, rate, key, cost, methods), strict=True):
-            object.__setattr__(self, field, value)
+        values = {
+            "name": name,
+            "rate": read[""] if rates is None else None,
+            "key": key,
+            "cost": cost,
+            "methods": methods,
+            "paths": paths,
+            "exempt_when": exempt_when,
+            "refund_when": refund_when,
+            "on_failure": on_failure,
+            "rates": None if rates is None else read,
+            "plan": plan,
+            "parts": parts,
+            "under": None if paths is None else Paths(paths),
+            "awaits": any(map(awaits, (cost, exempt_when, plan, *(part.function for part in parts)))),
+            # By address, and nothing else to ask: the usual limit, which is worth a way of its own.
+            "is_plain": key == "ip" and rates is None and not callable(cost) and exempt_when is None,
+            "_hash": hash((name, *read.values())),
+        }
+        for label, value in values.items():
+            object.__setattr__(self, label, value)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def applies(self, method: str, path: str) -> bool:
+        """Say whether requests with *method* for *path* are limited."""
+        return (self.methods is None or method in self.methods) and (self.under is None or path in self.under)
+
+
+def path_problems(name: str, paths: Any) -> list[str]:
+    """Say what of *paths*, the value of *name*, is no list of paths."""
+    if isinstance(paths, str) or not isinstance(paths, Sequence):
+        return [f"{name} must be a list of paths such as ['/healthz'], not {shown(paths)}"]
+    wrong = [path for path in paths if not isinstance(path, str) or not path.startswith("/") or not path.strip("/")]
+    return [f"{name} must have paths that begin with / and go on, such as '/healthz', not {shown(path)}" for path in wrong]
+
+
+def _read_rates(rate: Any, rates: Any, plan: Any) -> tuple[dict[str, Rate], list[str]]:
+    """Return the rate of each plan, of ``""`` where there are no plans, and what is wrong."""
+    problems: list[str] = []
+    if (rates is None) is not (plan is None) or (rates is not None and rate is not None):
+        problems.append("rates and plan belong together, and take the place of rate")
+    if plan is not None and not callable(plan):
+        problems.append(f"plan must be a function or None, not {shown(plan)}")
+    if rates is not None and not (isinstance(rates, Mapping) and rates and all(isinstance(name, str) for name in rates)):
+        problems.append(f"rates must have a rate for each of 1 or more plans, not {shown(rates)}")
+        rates = {}
+    read = {}
+    for name, each in ({"": rate} if rates is None else rates).items():
+        try:
+            read[name] = each if isinstance(each, Rate) else Rate.parse(each)
+        except ConfigError as error:
+            problems += error.problems
+    return read, problems
+
+
+def _read_methods(methods: Any) -> tuple[frozenset[str] | None, list[str]]:
+    if methods is None:
+        return None, []
+    methods = () if isinstance(methods, str) else tuple(methods)
+    if not methods or not all(isinstance(method, str) and method for method in methods):
+        return None, [f"methods must be a list of 1 or more methods, or None, not {shown(methods)}"]
+    folded = frozenset(method.upper() for method in methods)
+    return folded | {"HEAD"} if "GET" in folded else folded, []  # frameworks answer HEAD by the view for GET
+
+
+def _read_key(key: Any) -> tuple[tuple[KeyPart, ...], list[str]]:
+    sources = key if isinstance(key, tuple) else (key,)
+    parts = [_part(source, index) for index, source in enumerate(sources)]
+    if not parts or None in parts:
+        return (), [f"key must be {_KEYS}, not {shown(key)}"]
+    read = tuple(part for part in parts if part is not None)
+    if len(read) > 1 and any(part.source == "global" for part in read):
+        return (), ["key must not have 'global' in a tuple: it would change nothing"]
+    return read, []
+
+
+def _part(source: Any, index: int) -> KeyPart | None:
+    if callable(source):
+        return KeyPart("function", "", f"function{index or ''}", source)
+    if not isinstance(source, str):
+        return None
+    kind, colon, name = source.partition(":")
+    if colon:
+        return KeyPart(kind, name, source.lower() if kind == "header" else source) if kind in _NAMED_SOURCES and name else None
+    return KeyPart(kind, "", kind) if kind in _SOURCES else None

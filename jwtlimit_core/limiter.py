@@ -8,7 +8,7 @@ from fractions import Fraction
 from types import TracebackType
 from typing import NoReturn, Self
 
-from jwtlimit_core.bucket import State, decide, refunded, take
+from jwtlimit_core.bucket import State, decide, outlook, refunded, take
 from jwtlimit_core.clock import Clock
 from jwtlimit_core.decision import Decision, impossible
 from jwtlimit_core.errors import ConfigError, LimiterUnavailable
@@ -164,16 +164,21 @@ class RateLimiter:
             TypeError: *key* is not a str or *n* is not an int.
             LimiterUnavailable: The limiter is closed (and *n* and *key* could have been served).
         """
-        check_question(key, n)
+        if key.__class__ is not str or n.__class__ is not int:
+            check_question(key, n)
+        rate = self.rate
         try:
-            self._turn.take()
-            if n == 0 or not self._possible(key, n):
+            try:
+                self._pop_turn()
+            except IndexError:
+                self._turn.take()
+            if not 0 < n <= rate.burst or not key:
                 return self._look(key, n)
             self._check_open()
-            allowed, state, now_ns = self._take(key, n)
+            allowed, (level, seen_ns), now_ns = self._take(key, n)
         finally:
             self._push_turn(None)
-        return decide(state, self.rate, now_ns, n, name=self.name, allowed=allowed)
+        return Decision(allowed, rate, self.name, *outlook(level, seen_ns, rate, now_ns, n, allowed))
 
     def peek(self, key: str, n: int = 1) -> Decision:
         """Say what `acquire` would answer now, and change nothing.

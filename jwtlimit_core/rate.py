@@ -65,6 +65,7 @@ class Rate:
     refill: int = field(repr=False, compare=False)
     unit: int = field(repr=False, compare=False)
     capacity: int = field(repr=False, compare=False)
+    _hash: int = field(repr=False, compare=False)
 
     def __init__(self, limit: int, window: timedelta | float | Fraction, burst: int | None = None) -> None:
         problems = []
@@ -83,9 +84,13 @@ class Rate:
         if problems:
             raise ConfigError(*problems)
         shared = gcd(limit, window_ns)
-        values = (limit, window_ns, burst, limit // shared, window_ns // shared, burst * (window_ns // shared))
+        unit = window_ns // shared
+        values = (limit, window_ns, burst, limit // shared, unit, burst * unit, hash((limit, window_ns, burst)))
         for name, value in zip(self.__slots__, values, strict=True):
             object.__setattr__(self, name, value)
+
+    def __hash__(self) -> int:
+        return self._hash  # made once: rates are looked up for each request
 
     @classmethod
     def parse(cls, text: str) -> "Rate":

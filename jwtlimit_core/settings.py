@@ -2,43 +2,56 @@
 
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from fractions import Fraction
-from typing import Any
+from importlib import import_module
+from typing import Any, Literal
 
-from jwtlimit_core.clock import Clock
-from jwtlimit_core.config import BeforeIssue, Config
-from jwtlimit_core.engine import Engine, OnRefused
+from jwtlimit_core.client_address import ClientAddresses
+from jwtlimit_core.config import Config
+from jwtlimit_core.counters import InProcess, InStore
+from jwtlimit_core.engine import Engine
 from jwtlimit_core.errors import ConfigError
+from jwtlimit_core.limit import Limit, path_problems
 from jwtlimit_core.rate import Rate, shown
 
-__all__ = ["build_engine"]
+__all__ = ["Host", "build_engine"]
+
+Host = Literal["sync", "async", "both"]  # whether a framework runs its views on an event loop
 
 _KEYS = ("SECRET_KEY", "SIGNING_KEY", "VERIFICATION_KEY")
-_TOKENS = (*_KEYS, "ALGORITHM", "ISSUER", "AUDIENCE", "ACCESS_TOKEN_TTL", "REFRESH_TOKEN_TTL", "LEEWAY")
+_TTLS = ("ACCESS_TOKEN_TTL", "REFRESH_TOKEN_TTL", "LEEWAY")
+_TOKENS = (*_KEYS, "ALGORITHM", "ISSUER", "AUDIENCE", *_TTLS, "BEFORE_ISSUE", "CLOCK")
 _DEFAULTS: dict[str, Any] = {
     "ENABLED": True,
     "HEADERS": True,
-    "IPV6_PREFIX": 64,
     "ISSUE_RATE": Rate(100, 60),
+    "LIMITS": (),
+    "EXEMPT_PATHS": (),
+    "TRUSTED_PROXIES": (),
+    "FORWARDED_HEADER": "X-Forwarded-For",
+    "IPV6_PREFIX": 64,
     "STORE": "memory",
     "STRATEGY": "token_bucket",
     "ON_FAILURE": "deny",
     "KEY_PREFIX": "jwtlimit",
+    "USER_KEY": None,
+    "ON_REFUSED": None,
+    "BEFORE_ISSUE": None,
+    "CLOCK": time,
 }
 _CHOICES = {
-    "ENABLED": (True, False),
     "HEADERS": (True, False),
     "STRATEGY": ("token_bucket", "fixed_window"),
     "ON_FAILURE": ("deny", "allow", "local"),
 }
-_NAMES = (*_TOKENS, *_DEFAULTS)
+_FUNCTIONS = ("USER_KEY", "ON_REFUSED", "BEFORE_ISSUE")
+_IMPORTED = (*_FUNCTIONS, "CLOCK")  # may be given as "package.module.name"
+_NAMES = tuple(dict.fromkeys((*_TOKENS, *_DEFAULTS)))
 _SCHEMES = ("redis://", "rediss://", "unix://")
 _FIELD = re.compile(r"^[a-z_]+|(?:secret|signing|verification)_key")  # a problem begins with the field that has it
-
-
 _NAME = re.compile(rf"\b(?:{'|'.join(_NAMES)})\b|^[A-Z_]+(?= is no setting)")
 
 
@@ -46,54 +59,109 @@ def build_engine(
     values: Mapping[str, Any],
     *,
     prefix: str = "",
-    before_issue: BeforeIssue | None = None,
-    on_refused: OnRefused | None = None,
-    clock: Clock = time,
+    named: Callable[[str], str] | None = None,
+    host: Host = "both",
+    knows_users: bool = True,
 ) -> Engine:
     """Make the engine that *values* describe.
 
     Args:
         values: Settings by name, without their prefix. None counts as not set.
         prefix: What the framework puts before each name, for error messages.
-        before_issue: See `Config`.
-        on_refused: See `Engine`.
-        clock: Where the time comes from.
+        named: What the framework makes of a name, where that is no prefix.
+        host: Whether views run on an event loop, always, never or sometimes.
+        knows_users: Whether the framework has users of its own.
 
     Raises:
         ConfigError: Settings are unknown or cannot work; all of them are named.
     """
-    given = {name: value for name, value in values.items() if value is not None}
+    try:
+        return _build({name: value for name, value in values.items() if value is not None}, host, knows_users)
+    except ConfigError as error:
+        name_of = named or (lambda name: prefix + name)
+        problems = [_NAME.sub(lambda name: name_of(name[0]), problem) for problem in error.problems]
+        raise ConfigError(*problems) from error.__cause__
+
+
+def _build(given: dict[str, Any], host: Host, knows_users: bool) -> Engine:
+    problems = list(_unknown(given))
     settings = _DEFAULTS | given
-    problems = [*_unknown(given), *_misfits(settings)]
-    config, rate = None, settings["ISSUE_RATE"]
+    problems += _import_all(settings)
+    problems += _misfits(settings)
+    addresses, limits, config, rate = None, [], None, settings["ISSUE_RATE"]
     try:
         rate = rate if isinstance(rate, Rate) else Rate.parse(rate)
     except ConfigError as error:
         problems += [f"ISSUE_RATE: {problem}" for problem in error.problems]
+    try:
+        addresses = ClientAddresses(
+            trusted_proxies=settings["TRUSTED_PROXIES"],
+            forwarded_header=settings["FORWARDED_HEADER"],
+            ipv6_prefix=settings["IPV6_PREFIX"],
+        )
+    except ConfigError as error:
+        problems += error.problems
+    try:
+        limits = _read_limits(settings["LIMITS"])
+    except ConfigError as error:
+        problems += error.problems
     if any(name in given for name in _KEYS):
-        tokens = {name.lower(): given[name] for name in _TOKENS if name in given}
+        tokens = {name.lower(): settings[name] for name in _TOKENS if name in settings}
         try:
-            config = Config(**tokens, before_issue=before_issue, clock=clock)
+            config = Config(**tokens)
         except ConfigError as error:
-            problems += [_in_settings(problem) for problem in error.problems]
-    if problems:
-        raise ConfigError(*(_NAME.sub(lambda name: prefix + name[0], problem) for problem in problems))
+            # Those of functions were found before, key or not.
+            problems += [
+                _in_settings(problem) for problem in error.problems if not problem.startswith(("before_issue", "clock"))
+            ]
+    if problems or addresses is None:
+        raise ConfigError(*problems)
     store = settings["STORE"]
-    where: dict[str, Any] = {}
     if isinstance(store, str) and store != "memory":
-        where = _shared(settings, clock)
-    elif config is not None and store != "memory":
-        window = Fraction(rate.window_ns, 1_000_000_000)
-        config = replace(config, rate_limiter=store, rate_limit_rate=rate.limit, rate_limit_window=window)
-    return Engine(
+        counters: Any = InStore(
+            store,
+            strategy=settings["STRATEGY"],
+            on_failure=settings["ON_FAILURE"],
+            key_prefix=settings["KEY_PREFIX"],
+            clock=settings["CLOCK"],
+        )
+    else:
+        counters = InProcess(settings["CLOCK"])
+        if config is not None and store != "memory":
+            window = Fraction(rate.window_ns, 1_000_000_000)
+            config = replace(config, rate_limiter=store, rate_limit_rate=rate.limit, rate_limit_window=window)
+    engine = Engine(
         config=config,
         issue_rate=rate,
+        counters=counters,
+        addresses=addresses,
+        limits=limits,
+        exempt_paths=settings["EXEMPT_PATHS"],
+        user_key=settings["USER_KEY"],
         headers=settings["HEADERS"],
-        ipv6_prefix=settings["IPV6_PREFIX"],
-        clock=clock,
-        on_refused=on_refused,
-        **where,
+        enabled=settings["ENABLED"],
+        on_refused=settings["ON_REFUSED"],
     )
+    _try_out(engine, host, knows_users)
+    return engine
+
+
+def _try_out(engine: Engine, host: Host, knows_users: bool) -> None:
+    """Refuse now what could not work for any request.
+
+    Raises:
+        ConfigError: Something of that kind.
+    """
+    problems = [*engine.check(engine.limits, on_loop=host != "sync", knows_users=knows_users)]
+    if problems:
+        raise ConfigError(*problems)
+    if engine.config is not None and host != "both":
+        try:
+            engine.processor() if host == "sync" else engine.async_processor()
+        except ConfigError as error:
+            raise ConfigError(*(_in_settings(problem) for problem in error.problems)) from error
+    for limit in engine.limits:
+        engine.prepare(limit, on_loop=host != "sync")
 
 
 def _unknown(given: Mapping[str, Any]) -> Iterator[str]:
@@ -103,13 +171,31 @@ def _unknown(given: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name} is no setting" + (f": did you mean {near[0]}?" if near else "")
 
 
+def _import_all(settings: dict[str, Any]) -> Iterator[str]:
+    """Put what they name in the place of dotted names."""
+    for name in _IMPORTED:
+        path = settings[name]
+        if isinstance(path, str):
+            module, _, attribute = path.rpartition(".")
+            try:
+                settings[name] = getattr(import_module(module), attribute)
+            except (ImportError, AttributeError, ValueError):
+                yield f"{name} must be a function, or its name as in 'package.module.name': there is no {shown(path)}"
+                settings[name] = _DEFAULTS[name]
+
+
 def _misfits(settings: Mapping[str, Any]) -> Iterator[str]:
     for name, choices in _CHOICES.items():
         if not isinstance(settings[name], type(choices[0])) or settings[name] not in choices:
             yield f"{name} must be {' or '.join(map(repr, choices))}, not {shown(settings[name])}"
-    bits, store, key_prefix = settings["IPV6_PREFIX"], settings["STORE"], settings["KEY_PREFIX"]
-    if not isinstance(bits, int) or isinstance(bits, bool) or not 1 <= bits <= 128:
-        yield f"IPV6_PREFIX must be an int from 1 to 128, not {shown(bits)}"
+    if not isinstance(settings["ENABLED"], bool) and not callable(settings["ENABLED"]):
+        yield f"ENABLED must be True or False, or a function that returns it, not {shown(settings['ENABLED'])}"
+    for name in _FUNCTIONS:
+        if settings[name] is not None and not callable(settings[name]):
+            yield f"{name} must be a function or None, not {shown(settings[name])}"
+    if not all(callable(getattr(settings["CLOCK"], name, None)) for name in ("time_ns", "monotonic_ns")):
+        yield f"CLOCK must have time_ns() and monotonic_ns(), not be {shown(settings['CLOCK'])}"
+    store, key_prefix = settings["STORE"], settings["KEY_PREFIX"]
     if not isinstance(key_prefix, str) or not key_prefix:
         yield f"KEY_PREFIX must be a str of 1 or more characters, not {shown(key_prefix)}"
     if isinstance(store, str) and store != "memory" and not store.startswith(_SCHEMES):
@@ -119,28 +205,38 @@ def _misfits(settings: Mapping[str, Any]) -> Iterator[str]:
         yield f"STORE must have allow(), reset() and close(), or be 'memory' or a URL, not {shown(store)}"
     if settings["STRATEGY"] == "fixed_window" and store == "memory":
         yield "STRATEGY 'fixed_window' needs a store that is shared: set STORE to a URL, or take 'token_bucket'"
+    yield from path_problems("EXEMPT_PATHS", settings["EXEMPT_PATHS"])
 
 
-def _shared(settings: Mapping[str, Any], clock: Clock) -> dict[str, Any]:
-    """Return how the engine makes limiters at a URL: all on one client, so that they can be spent in one step."""
-    try:
-        from jwtlimit_core.redis import RedisFixedWindow, RedisTokenBucket, open_store
-    except ModuleNotFoundError as error:
-        raise ConfigError(str(error)) from error
-    opened = open_store(settings["STORE"], clock=clock)
-    options: dict[str, Any] = {"prefix": settings["KEY_PREFIX"], "on_failure": settings["ON_FAILURE"], "clock": clock}
+def _read_limits(given: Any) -> list[Limit]:
+    """Return the limits, each given as such or as a mapping of its arguments.
 
-    def make_limiter(name: str, rate: Rate) -> RedisTokenBucket | RedisFixedWindow:
-        window = Fraction(rate.window_ns, 1_000_000_000)
-        if settings["STRATEGY"] == "token_bucket":
-            return RedisTokenBucket(opened, rate.limit, window, burst=rate.burst, name=name, **options)
-        if rate.burst != rate.limit:
-            raise ConfigError(f"a fixed window has no burst: limit {name!r} cannot be {rate}")
-        return RedisFixedWindow(opened, rate.limit, window, name=name, **options)
-
-    return {"make_limiter": make_limiter, "shared": f"in the shared store, {settings['ON_FAILURE']} while it does not answer"}
+    Raises:
+        ConfigError: Some of them are none; all problems are named.
+    """
+    if isinstance(given, str | Mapping) or not isinstance(given, Sequence):
+        raise ConfigError(f"LIMITS must be a list of Limit(name, rate, …), not {shown(given)}")
+    limits, problems = [], []
+    for index, each in enumerate(given):
+        try:
+            limit = Limit(**each) if isinstance(each, Mapping) else each
+        except ConfigError as error:
+            problems += [f"LIMITS[{index}]: {problem}" for problem in error.problems]
+        except TypeError as error:
+            problems.append(f"LIMITS[{index}]: {error}")
+        else:
+            if isinstance(limit, Limit):
+                limits.append(limit)
+            else:
+                problems.append(f"LIMITS[{index}] must be a Limit(name, rate, …), not {shown(each)}")
+    names = [limit.name for limit in limits]
+    problems += [f"LIMITS has several called {name!r}: give each a name of its own" for name in names if names.count(name) > 1]
+    if problems:
+        raise ConfigError(*dict.fromkeys(problems))
+    return limits
 
 
 def _in_settings(problem: str) -> str:
     """Return the *problem* of a `Config` with the names of settings where it has the names of fields."""
+    problem = problem.replace("rate_limiter", "STORE")
     return _FIELD.sub(lambda field: field[0].upper() if field[0].upper() in _TOKENS else field[0], problem)

@@ -8,7 +8,7 @@ from jwtlimit_core.errors import LimiterUnavailable
 from jwtlimit_core.flow import Flow, run, run_async
 from jwtlimit_core.limiter import RateLimiter, acquire_together, check_question
 
-__all__ = ["SharedLimiter", "acquire_all", "acquire_all_async"]
+__all__ = ["SharedLimiter", "Spend", "acquire_all", "acquire_all_async", "put_back", "spend_all"]
 
 
 class SharedLimiter(Protocol):
@@ -54,15 +54,16 @@ def acquire_all(spends: Iterable[Spend]) -> Decision:
         ValueError: There is nothing to spend.
         LimiterUnavailable: One of the limiters is closed or gave no answer; nothing has been charged.
     """
-    return run(_spend(spends, on_loop=False))
+    return run(spend_all(spends, on_loop=False))
 
 
 async def acquire_all_async(spends: Iterable[Spend]) -> Decision:
     """Do what `acquire_all` does, on an event loop, which it never blocks: limiters count in process, or have coroutines."""
-    return await run_async(_spend(spends, on_loop=True))
+    return await run_async(spend_all(spends, on_loop=True))
 
 
-def _spend(spends: Iterable[Spend], *, on_loop: bool) -> Flow[Decision]:
+def spend_all(spends: Iterable[Spend], *, on_loop: bool) -> Flow[Decision]:
+    """Do what `acquire_all` does, or with *on_loop* what `acquire_all_async` does."""
     groups: dict[Hashable, list[Spend]] = {}
     for limiter, key, n in _added_up(spends, on_loop=on_loop):
         where = "memory" if isinstance(limiter, RateLimiter) else limiter.group(key)
@@ -76,18 +77,18 @@ def _spend(spends: Iterable[Spend], *, on_loop: bool) -> Flow[Decision]:
             else:
                 found = yield from group[0][0].spend_all(group, alone=len(groups) == 1)
         except BaseException as error:
-            yield from _put_back(taken, abandoned=isinstance(error, GeneratorExit))
+            yield from put_back(taken, abandoned=isinstance(error, GeneratorExit))
             raise
         parts += found
         if not all(decision.allowed for decision in found):
-            yield from _put_back(taken)
+            yield from put_back(taken)
             return combine(found)
         taken += group
     return combine(parts)
 
 
-def _put_back(taken: Sequence[Spend], *, abandoned: bool = False) -> Flow[None]:
-    """Put back what was taken; of an *abandoned* flow, whose calls nobody makes any more, only what needs none."""
+def put_back(taken: Sequence[Spend], *, abandoned: bool = False) -> Flow[None]:
+    """Put back what was taken, where the store answers; of an *abandoned* flow, whose calls nobody makes, what needs none."""
     for limiter, key, n in taken:
         try:
             if isinstance(limiter, RateLimiter):

@@ -2,62 +2,84 @@
 
 import inspect
 import logging
-import time
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator
-from functools import wraps
-from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from io import BufferedReader, BytesIO
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, cast
+from urllib.parse import urlencode
 
-from flask import Flask, Request, Response, current_app, request
+from flask import Flask, Request, Response, current_app, g, request
 from flask.typing import ResponseReturnValue
+from werkzeug.datastructures import Headers as WSGIHeaders
 from werkzeug.exceptions import HTTPException, ServiceUnavailable, TooManyRequests
 
 from jwtlimit_core import Clock, ConfigError, LimiterUnavailable, Processor, Rate, RateLimitExceeded
+from jwtlimit_core.body import Rewound
 from jwtlimit_core.config import BeforeIssue
+from jwtlimit_core.decoration import Decoration, LimitOptions, Owner, exempt, is_exempt
 from jwtlimit_core.engine import Engine, OnRefused
-from jwtlimit_core.flow import run
-from jwtlimit_core.limit import Key, Limit
+from jwtlimit_core.flow import Call, run
+from jwtlimit_core.http import Headers
+from jwtlimit_core.http import Response as Refusal
+from jwtlimit_core.limit import Limit
 from jwtlimit_core.settings import build_engine
 
 __all__ = ["JWTLimit"]
 
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+
 P = ParamSpec("P")
 R = TypeVar("R")
+View = TypeVar("View")
 
 _PREFIX = "JWTLIMIT_"
-_HEADERS = "jwtlimit.headers"  # in the environ of a request: the headers that its answer shall have
+_REFUSED = "jwtlimit.refused"  # in the environ of a request: the headers that the answer to a refusal shall have
 
 logger = logging.getLogger("jwtlimit")
 
 
-class _View:
-    """The current request, as the engine looks at it."""
+class _Passage:
+    """A request on its way through one extension, as the engine looks at it; kept in the environ, since `g` may outlive it."""
 
-    __slots__ = ("method", "peer", "raw")
+    __slots__ = ("admission", "engine", "method", "path", "peer", "raw")
 
-    def __init__(self) -> None:
-        self.raw: Request = request._get_current_object()  # type: ignore[attr-defined]
-        self.method = self.raw.method
-        self.peer = self.raw.remote_addr
+    awaits = False
+
+    def __init__(self, request: Request, engine: Engine) -> None:
+        self.raw = request
+        self.method = request.method
+        self.path = request.path
+        self.peer = request.remote_addr
+        self.engine = engine
+        self.admission = engine.admission(self)
 
     def header(self, name: str) -> str | None:
-        return self.raw.headers.get(name)
+        return self.raw.environ.get(_environ_name(name))
+
+    def header_lines(self, name: str) -> Sequence[str]:
+        value = self.raw.environ.get(_environ_name(name))
+        return () if value is None else (value,)
+
+    def body(self, most_bytes: int) -> Call:
+        return Call(_body, (self.raw, most_bytes))
+
+    def user(self) -> Call:
+        raise ConfigError("a limit is by user: set JWTLIMIT_USER_KEY to a function of the request that returns its user")
 
 
-class _Decorated(NamedTuple):
-    """What `JWTLimit.rate_limit` made; the wrapper itself is in it, since `functools.wraps` of others copies attributes."""
-
-    extension: "JWTLimit"
-    wrapper: Callable[..., Any]
-    function: Callable[..., Any]
-    limits: tuple[Limit, ...]
+@cache
+def _environ_name(header: str) -> str:
+    """Return where the environ of WSGI has a *header*, which is of ours or of a limit."""
+    name = header.upper().replace("-", "_")
+    return name if name == "CONTENT_TYPE" else f"HTTP_{name}"
 
 
 class JWTLimit:
     """Limits on tokens and views, for any number of applications.
 
     Settings are read from ``app.config`` when an application is initialised, each with ``JWTLIMIT_`` before its name;
-    ``JWTLIMIT_ENABLED`` is read again for each request.
+    ``JWTLIMIT_ENABLED`` is read again for each request. What a request was charged is in ``g.jwtlimit``.
 
     Args:
         app: An application to initialise now; or call `init_app` later.
@@ -72,13 +94,12 @@ class JWTLimit:
         *,
         before_issue: BeforeIssue | None = None,
         on_refused: OnRefused | None = None,
-        clock: Clock = time,
+        clock: Clock | None = None,
     ) -> None:
-        self._before_issue = before_issue
-        self._on_refused = on_refused
-        self._clock = clock
+        self._given = {"BEFORE_ISSUE": before_issue, "ON_REFUSED": on_refused, "CLOCK": clock}
+        self._key = f"jwtlimit.{id(self)}"
+        self._owner = Owner()
         self._decorated: list[tuple[Callable[..., Any], Callable[..., Any]]] = []  # what was decorated, and by what
-        self._names: Counter[str] = Counter()
         if app is not None:
             self.init_app(app)
 
@@ -91,16 +112,12 @@ class JWTLimit:
         engines = app.extensions.setdefault("jwtlimit", {})
         if self in engines:
             return
-        engine = build_engine(
-            {name.removeprefix(_PREFIX): value for name, value in app.config.items() if name.startswith(_PREFIX)},
-            prefix=_PREFIX,
-            before_issue=self._before_issue,
-            on_refused=self._on_refused,
-            clock=self._clock,
-        )
-        app.before_request(self._warner())
+        values = {name.removeprefix(_PREFIX): value for name, value in app.config.items() if name.startswith(_PREFIX)}
+        values |= {name: value for name, value in self._given.items() if value is not None}
+        engine = build_engine(values, prefix=_PREFIX, host="sync", knows_users=False)
+        app.before_request(self._entrance(app, engine))
+        app.wsgi_app = self._exit(app.wsgi_app)  # type: ignore[assignment, method-assign]
         if not engines:
-            app.after_request(_add_headers)
             _answer_refusals(app)
         engines[self] = engine
 
@@ -114,58 +131,35 @@ class JWTLimit:
         return self._engine.processor(enabled=self._enabled)
 
     def rate_limit(
-        self,
-        rate: Rate | str,
-        *,
-        key: Key = "ip",
-        cost: int = 1,
-        methods: Collection[str] | None = None,
-        name: str | None = None,
+        self, rate: Rate | str | None = None, **options: Unpack[LimitOptions]
     ) -> Callable[[Callable[P, R]], Callable[P, R]]:
         """Limit a view; put it below ``@app.route``. Several on one view are charged together, or not at all.
 
         Args:
             rate: How much, such as ``"5/m"``.
-            key: Whom a request is charged to; see `Limit`.
-            cost: Tokens that one request takes.
-            methods: The methods that are limited; None limits all.
-            name: What to call the limit; by default after the view. Limits of one name and rate share their counts.
+            options: ``key``, ``cost``, ``methods``, ``name`` and others; see `Limit`.
 
         Raises:
             ConfigError: A value cannot work.
         """
-        Limit(
-            name or "limit", rate, key=key, cost=cost, methods=methods
-        )  # what cannot work is told here, parentheses left out too
+        decoration = Decoration(self._owner, rate, options)
 
         def decorate(view: Callable[P, R]) -> Callable[P, R]:
             if inspect.isclass(view):
                 raise ConfigError(f"rate_limit takes functions: put it into the `decorators` of {view.__name__}")
-            own = getattr(view, "_jwtlimit", None)
-            function: Callable[..., Any] = view
-            limits: tuple[Limit, ...] = (Limit(name or self._name(view), rate, key=key, cost=cost, methods=methods),)
-            if isinstance(own, _Decorated) and own.wrapper is view and own.extension is self:
-                function = own.function
-                limits = own.limits + limits
-            if inspect.iscoroutinefunction(function):
-
-                @wraps(view)
-                async def wrapper(*args: Any, **kwargs: Any) -> Any:
-                    self._admit(limits)
-                    return await function(*args, **kwargs)
-
-            else:
-
-                @wraps(view)
-                def wrapper(*args: Any, **kwargs: Any) -> Any:
-                    self._admit(limits)
-                    return function(*args, **kwargs)
-
-            wrapper._jwtlimit = _Decorated(self, wrapper, function, limits)  # type: ignore[attr-defined]
+            wrapper = decoration.of(view, self._wrap, on_loop=False)
             self._decorated.append((view, wrapper))
             return cast("Callable[P, R]", wrapper)
 
         return decorate
+
+    def exempt(self, view: View) -> View:
+        """Let the limits of ``JWTLIMIT_LIMITS`` pass by a view, a class of views or a blueprint with all that is in it."""
+        return exempt(view)
+
+    def reset(self, name: str, key: str) -> None:
+        """Give *key* its full quota of the limits called *name* back, such as ``reset("login", "ip=192.0.2.1")``."""
+        run(self._engine.reset(name, key, on_loop=False))
 
     def reset_all(self) -> None:
         """Give everybody the full quota back in the current application; meant for tests."""
@@ -180,38 +174,97 @@ class JWTLimit:
 
     @property
     def _enabled(self) -> bool:
-        return current_app.config.get(f"{_PREFIX}ENABLED") is not False
+        return _is_enabled(current_app.config)
+
+    def _entrance(self, app: Flask, engine: Engine) -> Callable[[], None]:
+        """Return the hook that charges a request to the limits of the settings."""
+        exempt: dict[str | None, bool] = {}  # by endpoint
+        config, views_are_checked = app.config, False
+
+        def enter() -> None:
+            nonlocal views_are_checked
+            if not views_are_checked:
+                views_are_checked = True
+                self._warn_of_wrong_order(app)
+            if not engine.limits or not _is_enabled(config):
+                return
+            current = _request()
+            endpoint = current.endpoint
+            if endpoint not in exempt:
+                exempt[endpoint] = _is_exempt(app, current)
+            if not exempt[endpoint]:
+                passage = self._passage(current, engine)
+                run(engine.enter(passage, passage.admission))
+
+        return enter
 
     def _admit(self, limits: tuple[Limit, ...]) -> None:
-        engine = self._engine
-        if self._enabled and (headers := run(engine.admit(_View(), limits))):
-            request.environ[_HEADERS] = headers
-
-    def _name(self, view: Callable[..., Any]) -> str:
-        # Flask renames the function that `View.as_view` makes, but leaves its qualified name.
-        own = view.__qualname__ if view.__qualname__.endswith(view.__name__) else view.__name__
-        name = f"{view.__module__}.{own}"
-        self._names[name] += 1
-        return name if self._names[name] == 1 else f"{name}#{self._names[name]}"
-
-    def _warner(self) -> Callable[[], None]:
-        """Return a hook that warns once, at the first request, of limits above ``@app.route``, which limit nothing."""
-        done = False
-
-        def warn() -> None:
-            nonlocal done
-            if done:
+        current = _request()
+        passage = current.environ.get(self._key)
+        if passage is None:
+            engine = self._engine
+            if not self._enabled:
                 return
-            done = True
-            views = set(current_app.view_functions.values())
-            called = {inner for view in views for inner in _layers(view)}
-            for view, wrapper in self._decorated:
-                if view in views and wrapper not in called:
-                    logger.warning(
-                        "rate_limit of %s.%s limits nothing: put it below @app.route", view.__module__, view.__name__
-                    )
+            passage = self._passage(current, engine)
+        run(passage.engine.admit(passage, passage.admission, limits))
 
-        return warn
+    def _passage(self, current: Request, engine: Engine) -> _Passage:
+        passage = current.environ[self._key] = _Passage(current, engine)
+        g.jwtlimit = passage.admission
+        return passage
+
+    def _exit(self, wsgi_app: "WSGIApplication") -> "WSGIApplication":
+        """Return *wsgi_app* with our headers on its answers, after all that the application does to them."""
+
+        def limited(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+            environ.pop(self._key, None)  # of the request that this one was forwarded from
+
+            def start(status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Any:
+                passage = environ.get(self._key)
+                ours: Headers = environ.get(_REFUSED, ())
+                if passage is not None:
+                    engine, admission, code = passage.engine, passage.admission, int(status[:3])
+                    if admission.refunds:
+                        run(engine.settle(passage, admission, code, WSGIHeaders(headers)))
+                    ours = ours or engine.headers(admission, code)
+                if ours:
+                    names = {name.lower() for name, _ in ours}
+                    headers = [header for header in headers if header[0].lower() not in names]
+                    headers += ours
+                return start_response(status, headers, *exc_info)
+
+            return wsgi_app(environ, start)
+
+        return limited
+
+    def _wrap(self, function: Callable[..., Any], limits: tuple[Limit, ...]) -> Callable[..., Any]:
+        async def limit_async(*args: Any, **kwargs: Any) -> Any:
+            self._admit(limits)
+            return await function(*args, **kwargs)
+
+        def limit(*args: Any, **kwargs: Any) -> Any:
+            self._admit(limits)
+            return function(*args, **kwargs)
+
+        return limit_async if inspect.iscoroutinefunction(function) else limit
+
+    def _warn_of_wrong_order(self, app: Flask) -> None:
+        """Warn of limits above ``@app.route``, which limit nothing."""
+        views = set(app.view_functions.values())
+        called = {inner for view in views for inner in _layers(view)}
+        for view, wrapper in self._decorated:
+            if view in views and wrapper not in called:
+                logger.warning("rate_limit of %s.%s limits nothing: put it below @app.route", view.__module__, view.__name__)
+
+
+def _request() -> Request:
+    """Return the current request itself, whose attributes cost less than those of its proxy."""
+    return request._get_current_object()  # type: ignore[attr-defined, no-any-return]
+
+
+def _is_enabled(config: Mapping[str, Any]) -> bool:
+    enabled = config.get(f"{_PREFIX}ENABLED")
+    return bool(enabled()) if callable(enabled) else enabled is not False
 
 
 def _layers(view: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
@@ -220,6 +273,29 @@ def _layers(view: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
     while layer is not None:
         yield layer
         layer = getattr(layer, "__wrapped__", None)
+
+
+def _is_exempt(app: Flask, request: Request) -> bool:
+    """Say whether the view of *request* is exempt, or a blueprint that it is in."""
+    if request.endpoint is None:
+        return False
+    return any(
+        map(is_exempt, (app.view_functions.get(request.endpoint), *(app.blueprints[name] for name in request.blueprints)))
+    )
+
+
+def _body(request: Request, most_bytes: int) -> bytes | None:
+    """Return the body of *request*, None where it is longer; whoever reads it later gets it from the start."""
+    if "form" in vars(request):  # it was read as a form before
+        return urlencode(list(request.form.items(multi=True))).encode()
+    if (request.content_length or 0) > most_bytes:
+        return None
+    start = request.get_data() if hasattr(request, "_cached_data") else request.stream.read(most_bytes + 1)
+    if len(start) > most_bytes:  # without a declared length
+        request.stream = BufferedReader(Rewound(start, request.stream))
+        return None
+    request.stream = BytesIO(start)
+    return start
 
 
 def _answer_refusals(app: Flask) -> None:
@@ -235,9 +311,19 @@ def _answer_refusals(app: Flask) -> None:
 
 def _answer(error: RateLimitExceeded | LimiterUnavailable) -> HTTPException | ResponseReturnValue:
     """Answer as the application's handler for *error* does, or its one for 429 or 503, or else with problem details."""
-    answers = [engine.refuse(error, _View()) for engine in current_app.extensions["jwtlimit"].values()]
+    engines, current = current_app.extensions["jwtlimit"].values(), _request()
+    answers = [engine.refuse(error, _Passage(current, engine)) for engine in engines]
     answer = answers[0]  # they are alike; each engine told its own hook
-    request.environ[_HEADERS] = answer.headers
+    request.environ[_REFUSED] = answer.headers
+    if current_app.error_handler_spec:
+        handled = _handled(error, answer)
+        if handled is not None:
+            return handled
+    return Response(answer.body, answer.status, content_type=answer.content_type)
+
+
+def _handled(error: RateLimitExceeded | LimiterUnavailable, answer: Refusal) -> HTTPException | ResponseReturnValue | None:
+    """Return what a handler of the application answers, None where it has none."""
     kinds = type(error).__mro__
     for scope in (*request.blueprints, None):
         handlers = current_app.error_handler_spec[scope][None]
@@ -249,12 +335,4 @@ def _answer(error: RateLimitExceeded | LimiterUnavailable) -> HTTPException | Re
     plain = kind(retry_after=None if wait is None else int(wait))
     plain.__cause__ = error
     handled = current_app.handle_http_exception(plain)
-    if handled is not plain:
-        return handled
-    return Response(answer.body, answer.status, content_type=answer.content_type)
-
-
-def _add_headers(response: Response) -> Response:
-    for name, value in request.environ.get(_HEADERS, ()):
-        response.headers[name] = value
-    return response
+    return None if handled is plain else handled

@@ -11,6 +11,13 @@ from jwtlimit_core.redis.limiters import (
     RedisFixedWindow,
     RedisTokenBucket,
 )
-from jwtlimit_core.redis.store import open_store
+from jwtlimit_core.redis.store import open_async_store, open_store
 
-__all__ = ["AsyncRedisFixedWindow", "AsyncRedisTokenBucket", "RedisFixedWindow", "RedisTokenBucket", "open_store"]
+__all__ = [
+    "AsyncRedisFixedWindow",
+    "AsyncRedisTokenBucket",
+    "RedisFixedWindow",
+    "RedisTokenBucket",
+    "open_async_store",
+    "open_store",
+]

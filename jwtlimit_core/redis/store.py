@@ -18,7 +18,7 @@ from jwtlimit_core.redis.clients import OneLoop, PerLoop, PerProcess, check_pati
 from jwtlimit_core.redis.wire import SCRIPT, SCRIPT_SHA
 from jwtlimit_core.turn import Turn
 
-__all__ = ["Store", "StoreDown", "async_store", "open_store", "sync_store"]
+__all__ = ["Store", "StoreDown", "async_store", "open_async_store", "open_store", "sync_store"]
 
 logger = logging.getLogger("jwtlimit")
 
@@ -188,7 +188,7 @@ def sync_store(source: object, *, timeout: float, cooldown: float, clock: Clock)
     Raises:
         ConfigError: The client is asynchronous, is none, or could let one call take longer than *timeout*.
     """
-    if isinstance(source, Store):
+    if isinstance(source, Store) and not source.awaits:
         return source
     times: dict[str, Any] = {"timeout": timeout, "cooldown": cooldown, "clock": clock}
     if isinstance(source, str):
@@ -202,11 +202,13 @@ def sync_store(source: object, *, timeout: float, cooldown: float, clock: Clock)
 
 
 def async_store(source: object, *, timeout: float, cooldown: float, clock: Clock) -> Store:
-    """Make the store for a URL or for a client of redis.asyncio.
+    """Make the store for a URL or for a client of redis.asyncio, or return *source* if it is one.
 
     Raises:
         ConfigError: The client is synchronous, or is none.
     """
+    if isinstance(source, Store) and source.awaits:
+        return source
     if not isinstance(source, str | redis.asyncio.Redis | redis.asyncio.RedisCluster):
         raise ConfigError(f"client must be a redis.asyncio.Redis or RedisCluster, not {type(source).__name__}")
     clients = PerLoop(source, timeout) if isinstance(source, str) else OneLoop(source)
@@ -229,6 +231,11 @@ def open_store(url: str, *, timeout: float = 0.25, cooldown: float = 1.0, clock:
         ConfigError: *url* does not read like one.
     """
     return sync_store(url, timeout=timeout, cooldown=cooldown, clock=clock)
+
+
+def open_async_store(url: str, *, timeout: float = 0.25, cooldown: float = 1.0, clock: Clock = time) -> Store:
+    """Make one store for several asynchronous limiters; see `open_store`."""
+    return async_store(url, timeout=timeout, cooldown=cooldown, clock=clock)
 
 
 def _numbers(count: int, reply: str | bytes) -> list[int]:

@@ -142,5 +142,5 @@ def test_flask_store_at_a_url_without_redis_py_says_what_to_install(monkeypatch:
 
 
 def test_flask_on_refused_that_cannot_be_called_stops_the_application() -> None:
-    with pytest.raises(ConfigError, match="on_refused must be callable or None, not 7"):
+    with pytest.raises(ConfigError, match="JWTLIMIT_ON_REFUSED must be a function or None, not 7"):
         JWTLimit(Flask("app"), on_refused=7)  # type: ignore[arg-type]

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from importlib.util import find_spec
@@ -44,7 +43,7 @@ class InNanoseconds:
         retry_ns, reset_ns = decision.retry_after_ns, decision.reset_after_ns
         assert reset_ns % 1000 == (retry_ns or 0) % 1000 == 0
         retry_ns = None if retry_ns is None else retry_ns // 1000
-        return replace(decision, rate=self._rate, retry_after_ns=retry_ns, reset_after_ns=reset_ns // 1000)
+        return decision._replace(rate=self._rate, retry_after_ns=retry_ns, reset_after_ns=reset_ns // 1000)
 
 
 FACTORIES: dict[str, Callable[..., Any]] = {

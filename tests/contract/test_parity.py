@@ -1,6 +1,5 @@
 """Limiters over a store decide as pure functions do: the same histories, and every field of every decision."""
 
-from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -106,7 +105,7 @@ class PureWindow:
 def true(decision: Decision, rate: Rate) -> Decision:
     """Return *decision* of a model as it is of *rate*, whose microseconds are the nanoseconds of the model."""
     retry_after_ns = None if decision.retry_after_ns is None else decision.retry_after_ns * 1000
-    return replace(decision, rate=rate, retry_after_ns=retry_after_ns, reset_after_ns=decision.reset_after_ns * 1000)
+    return decision._replace(rate=rate, retry_after_ns=retry_after_ns, reset_after_ns=decision.reset_after_ns * 1000)
 
 
 def move(clock: ManualClock, by: tuple[str, float], window_us: int, wait_us: int) -> None:

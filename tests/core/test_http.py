@@ -1,7 +1,6 @@
 """Header fields and problem details, read back by an independent parser of structured fields."""
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import http_sf
@@ -38,7 +37,7 @@ def items(value: str) -> list[Any]:
 def answer(*decisions: Decision) -> tuple[Response, dict[str, str]]:
     waits = [part.retry_after_ns for part in decisions]
     wait = None if None in waits else max(ns for ns in waits if ns is not None)
-    response = refusal(RateLimitExceeded(replace(decisions[0], retry_after_ns=wait, parts=decisions)))
+    response = refusal(RateLimitExceeded(decisions[0]._replace(retry_after_ns=wait, parts=decisions)))
     return response, dict(response.headers)
 
 
@@ -121,7 +120,7 @@ def test_refusal_without_an_answer_of_the_store_is_503(retry_after: float, heade
 
 
 def test_refusal_lists_only_the_limits_that_refuse() -> None:
-    allowed = replace(refused(name="day"), allowed=True, remaining=3, retry_after_ns=0)
+    allowed = refused(name="day")._replace(allowed=True, remaining=3, retry_after_ns=0)
     response, headers = answer(refused(name="minute"), allowed, refused(name="hour"))
     assert [name for name, _ in items(headers["RateLimit"])] == ["minute", "hour"]
     assert [name for name, _ in items(headers["RateLimit-Policy"])] == ["minute", "hour"]

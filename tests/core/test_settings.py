@@ -7,24 +7,11 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from jwtlimit_core import Claims, ConfigError, Limit, Processor, Rate, RateLimitExceeded, RegisteredClaims
-from jwtlimit_core.flow import run
 from jwtlimit_core.settings import build_engine
 from jwtlimit_core.testing import ManualClock
+from views import View, enters, headers, passed
 
 SECRET = "a-secret-that-nobody-must-ever-see"
-
-
-class Peer:
-    """A request of nothing but an address."""
-
-    method = "POST"
-    raw = None
-
-    def __init__(self, peer: str) -> None:
-        self.peer = peer
-
-    def header(self, name: str) -> str | None:
-        return None
 
 
 def processor(**values: Any) -> Processor:
@@ -62,7 +49,7 @@ def test_settings_of_key_pairs_reach_the_configuration() -> None:
 
 @pytest.mark.parametrize(("rate", "burst"), [("2/m", 2), (Rate(1, 60, 3), 3), (None, 100)])
 def test_setting_issue_rate_limits_issuance(rate: str | Rate | None, burst: int) -> None:
-    engine = build_engine({"SECRET_KEY": SECRET, "ISSUE_RATE": rate}, clock=ManualClock())
+    engine = build_engine({"SECRET_KEY": SECRET, "ISSUE_RATE": rate, "CLOCK": ManualClock()})
     for _ in range(burst):
         engine.processor(enabled=True).create(Claims(sub="ann"))
     with pytest.raises(RateLimitExceeded) as caught:
@@ -92,17 +79,17 @@ def test_setting_store_may_be_a_limiter_of_the_application() -> None:
 
 
 def test_setting_headers_switches_the_headers_of_good_answers() -> None:
-    limits = [Limit("login", "5/m")]
-    assert run(build_engine({}).admit(Peer("::1"), limits)) != ()
-    assert run(build_engine({"HEADERS": False}).admit(Peer("::1"), limits)) == ()
+    limit = Limit("login", "5/m")
+    assert headers(build_engine({}), View(), limit) != ()
+    assert headers(build_engine({"HEADERS": False}), View(), limit) == ()
 
 
 @pytest.mark.parametrize(("bits", "neighbour"), [(None, "r=3"), (128, "r=4"), (1, "r=3")])
 def test_setting_ipv6_prefix_groups_addresses(bits: int | None, neighbour: str) -> None:
     engine = build_engine({"IPV6_PREFIX": bits})
-    limits = [Limit("login", "5/m")]
-    run(engine.admit(Peer("2001:db8::1"), limits))
-    assert neighbour in dict(run(engine.admit(Peer("2001:db8::2"), limits)))["RateLimit"]
+    limit = Limit("login", "5/m")
+    headers(engine, View(peer="2001:db8::1"), limit)
+    assert neighbour in dict(headers(engine, View(peer="2001:db8::2"), limit))["RateLimit"]
 
 
 def test_settings_that_are_none_count_as_not_set() -> None:
@@ -113,10 +100,10 @@ def test_settings_that_are_none_count_as_not_set() -> None:
         build_engine({"SECRET_KEY": None}).processor(enabled=True)
 
 
-def test_settings_take_hooks_and_a_clock_beside_them() -> None:
+def test_settings_take_hooks_and_a_clock() -> None:
     seen: list[RegisteredClaims] = []
     clock = ManualClock(time_ns=0)
-    engine = build_engine({"SECRET_KEY": SECRET}, before_issue=seen.append, clock=clock)
+    engine = build_engine({"SECRET_KEY": SECRET, "BEFORE_ISSUE": seen.append, "CLOCK": clock})
     token = engine.processor(enabled=True).create(Claims(sub="ann"))
     assert [claims.sub for claims in seen] == ["ann"]
     assert engine.processor(enabled=True).validate(token).iat == 0
@@ -159,6 +146,28 @@ def test_setting_of_an_unknown_name_is_refused_with_the_nearest(name: str, messa
         ("STRATEGY", "fixed_window"),  # in memory there is the bucket alone
         ("ON_FAILURE", "hope"),
         ("KEY_PREFIX", ""),
+        ("USER_KEY", 7),
+        ("ON_REFUSED", 7),
+        ("BEFORE_ISSUE", 7),
+        ("USER_KEY", "no.such.module.name"),
+        ("ON_REFUSED", "os.path.no_such_name"),
+        ("BEFORE_ISSUE", "undotted"),
+        ("CLOCK", "math.pi"),
+        ("CLOCK", object()),
+        ("EXEMPT_PATHS", "/healthz"),
+        ("EXEMPT_PATHS", ["healthz"]),
+        ("EXEMPT_PATHS", ["/"]),  # everything
+        ("EXEMPT_PATHS", [7]),
+        ("EXEMPT_PATHS", 7),
+        ("TRUSTED_PROXIES", "10.0.0.0/8"),
+        ("TRUSTED_PROXIES", ["0.0.0.0/0"]),
+        ("FORWARDED_HEADER", "X-Real-IP"),
+        ("LIMITS", "5/m"),
+        ("LIMITS", {"name": "login", "rate": "5/m"}),
+        ("LIMITS", ["5/m"]),
+        ("LIMITS", [{"name": "login", "rate": "often"}]),
+        ("LIMITS", [{"name": "login", "rat": "5/m"}]),
+        ("LIMITS", [Limit("login", "5/m"), Limit("login", "9/m")]),
     ],
 )
 def test_setting_with_a_bad_value_is_named_with_its_prefix(name: str, value: object) -> None:
@@ -186,11 +195,6 @@ def test_settings_of_keys_that_exclude_each_other_are_named_as_settings() -> Non
     assert "HS256 takes JWTLIMIT_SECRET_KEY: JWTLIMIT_SIGNING_KEY and JWTLIMIT_VERIFICATION_KEY are for" in problem
 
 
-def test_settings_with_a_bad_hook_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"^before_issue must be callable"):
-        build_engine({"SECRET_KEY": SECRET}, before_issue=7)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(
     "values",
     [
@@ -204,3 +208,61 @@ def test_settings_with_a_bad_hook_are_refused() -> None:
 )
 def test_settings_with_a_bad_key_keep_it_out_of_the_message(values: dict[str, object]) -> None:
     assert "Tr0ub4dor" not in " ".join(problems("JWTLIMIT_", **values))
+
+
+# Limits ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", [Limit("site", "3/m"), {"name": "site", "rate": "3/m"}])
+def test_setting_limits_reaches_every_request(limit: object) -> None:
+    engine = build_engine({"LIMITS": [limit], "EXEMPT_PATHS": ["/healthz"], "CLOCK": ManualClock()})
+    assert [enters(engine, View()) for _ in range(4)] == [True, True, True, False]
+    assert enters(engine, View(path="/healthz"))
+
+
+def user_of(view: View) -> str | None:
+    return view.name
+
+
+async def later(view: object) -> str:
+    return "ann"
+
+
+def test_setting_user_key_may_be_a_dotted_name() -> None:
+    engine = build_engine({"USER_KEY": f"{__name__}.user_of", "CLOCK": ManualClock()}, knows_users=False)
+    limit = Limit("user", "2/m", key="user")
+    assert [passed(engine, View(name=name), limit, of=3) for name in ("ann", "bob", None)] == [2, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"LIMITS": [Limit("user", "2/m", key="user")]}, "limit 'user' is by user: set JWTLIMIT_USER_KEY"),
+        ({"LIMITS": [Limit("subject", "2/m", key="subject")]}, "limit 'subject' is by subject: set a key"),
+        ({"LIMITS": [Limit("slow", "2/m", key=later)]}, "limit 'slow' has a coroutine function"),
+        ({"LIMITS": [Limit("slow", "2/m", key=("ip", later))]}, "limit 'slow' has a coroutine function"),
+        ({"LIMITS": [Limit("slow", "2/m", exempt_when=later)]}, "limit 'slow' has a coroutine function"),
+        ({"USER_KEY": later}, "JWTLIMIT_USER_KEY is a coroutine function"),
+        ({"SECRET_KEY": SECRET, "BEFORE_ISSUE": later}, "JWTLIMIT_BEFORE_ISSUE is a coroutine function"),
+    ],
+)
+def test_settings_that_no_request_could_meet_are_refused_at_the_start(values: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        build_engine(values, prefix="JWTLIMIT_", host="sync", knows_users=False)
+    assert caught.value.problems[0].startswith(problem)
+
+
+def test_settings_with_coroutine_functions_are_good_on_an_event_loop() -> None:
+    limits = [Limit("user", "2/m", key="user"), Limit("slow", "2/m", key=later)]
+    build_engine({"LIMITS": limits, "USER_KEY": later, "SECRET_KEY": SECRET, "BEFORE_ISSUE": later}, host="async")
+
+
+def test_setting_store_that_would_stall_the_event_loop_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^store must be a RateLimiter or have coroutine functions"):
+        build_engine({"SECRET_KEY": SECRET, "STORE": Provider()}, named=str.lower, host="async")
+
+
+@pytest.mark.parametrize("enabled", [True, lambda: 1])
+def test_setting_enabled_may_be_a_function(enabled: object) -> None:
+    assert build_engine({"ENABLED": enabled}).enabled is True
+    assert build_engine({"ENABLED": lambda: None}).enabled is False

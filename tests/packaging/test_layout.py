@@ -13,12 +13,12 @@ PACKAGES = ("jwtlimit_core", "jwtlimit_django", "jwtlimit_flask", "jwtlimit_star
 # Each module imports only what stands in a row above it, or to its left in its own row.
 ROWS = (
     ("clock", "errors", "rate", "decision", "provider", "flow"),
-    ("strict_json", "claims", "keys", "bucket", "eviction", "tokens", "http", "client_address"),
-    ("limit", "config"),
+    ("strict_json", "claims", "keys", "bucket", "eviction", "tokens", "http", "client_address", "body"),
+    ("limit", "config", "decoration"),
     ("turn", "limiter"),
     ("spend",),
     ("redis.wire", "redis.clients", "redis.store", "redis.refusals", "redis.store_limiter", "redis.limiters", "redis"),
-    ("processor",),
+    ("processor", "counters", "request", "request_keys"),
     ("engine",),
     ("settings",),
     ("testing",),

@@ -77,11 +77,11 @@ def too_many(error: RateLimitExceeded) -> tuple[str, int]:
     return f"wait {error.retry_after} s", 429
 
 
-jwtlimit.rate_limit()  # type: ignore[call-arg]
+jwtlimit.rate_limit(rates={"free": "5/m"}, plan=lambda request: "free")
 jwtlimit.rate_limit(5)  # type: ignore[arg-type]
 jwtlimit.rate_limit("5/m", "ip")  # type: ignore[call-arg]
 jwtlimit.rate_limit("5/m", cost="2")  # type: ignore[arg-type]
-jwtlimit.rate_limit("5/m", key=lambda: "k")  # type: ignore[arg-type, misc]
+jwtlimit.rate_limit("5/m", key=lambda: "k")  # type: ignore[arg-type]
 jwtlimit.rate_limit("5/m")("no view")  # type: ignore[arg-type]
 jwtlimit.processor = None  # type: ignore[assignment, misc]
 JWTLimit("app")  # type: ignore[arg-type]

@@ -1,0 +1,137 @@
+"""What the decorators of all adapters have in common: `rate_limit` and `exempt`, as far as no framework is involved."""
+
+import inspect
+from collections import Counter
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Any, NamedTuple, TypedDict, TypeVar, cast
+
+from jwtlimit_core.errors import ConfigError
+from jwtlimit_core.limit import Key, Limit, OnFailure, RefundWhen
+from jwtlimit_core.rate import Rate
+
+__all__ = ["Decoration", "LimitOptions", "Owner", "exempt", "is_exempt"]
+
+_LIMITED = "_jwtlimit"
+_EXEMPT = "_jwtlimit_exempt"
+_DEFAULT_NAME = "limit"
+
+Function = Callable[..., Any]
+View = TypeVar("View")
+
+
+class LimitOptions(TypedDict, total=False):
+    """What `rate_limit` takes by name; see `Limit`.
+
+    Attributes:
+        name: What to call the limit; by default after the view. Limits of one name and rate share their counts.
+    """
+
+    name: str | None
+    key: Key
+    cost: int | Callable[[Any], Any]
+    methods: Any
+    exempt_when: Callable[[Any], Any] | None
+    refund_when: RefundWhen | None
+    on_failure: OnFailure | None
+    rates: Any
+    plan: Callable[[Any], Any] | None
+
+
+class _Limited(NamedTuple):
+    """What a `rate_limit` made; the wrapper itself is in it, since `functools.wraps` of others copies attributes."""
+
+    owner: "Owner"
+    wrapper: Function
+    function: Function
+    limits: tuple[Limit, ...]
+
+
+class Owner:
+    """Whose limits they are: those of one owner on one view are charged together, and none is called like another by chance."""
+
+    def __init__(self) -> None:
+        self._names: Counter[str] = Counter()
+
+    def name(self, view: Function) -> str:
+        """Return a name for a limit on *view*."""
+        name = _name_of(view)
+        self._names[name] += 1
+        return name if self._names[name] == 1 else f"{name}#{self._names[name]}"
+
+
+class Decoration:
+    """One use of `rate_limit`: what it asks for, before it is known of which view.
+
+    Args:
+        owner: Whose limit it is.
+        rate: As `Limit` has it.
+        options: The same.
+
+    Raises:
+        ConfigError: A value cannot work; told here, at the decorator, parentheses left out too.
+    """
+
+    def __init__(self, owner: Owner, rate: Rate | str | None, options: LimitOptions) -> None:
+        self._owner = owner
+        self._rate = rate
+        self._options: Any = dict(options)
+        self._name = self._options.pop("name", None)
+        self._limits: dict[str, Limit] = {}  # by view, since some frameworks decorate anew for each request
+        self._limit = Limit(_DEFAULT_NAME if self._name is None else self._name, rate, **self._options)
+
+    def of(self, view: Function, wrap: Callable[[Function, tuple[Limit, ...]], Function], *, on_loop: bool) -> Function:
+        """Return *view* as *wrap* makes it, with the limits that it has directly below.
+
+        Args:
+            view: A function.
+            wrap: Makes the wrapper of a function and its limits.
+            on_loop: Whether it is called on an event loop.
+
+        Raises:
+            ConfigError: *view* is called without one, and the limit has a coroutine function.
+        """
+        own = getattr(view, _LIMITED, None)
+        function, limits = view, cast("tuple[Limit, ...]", ())
+        if isinstance(own, _Limited) and own.wrapper is view and own.owner is self._owner:
+            function, limits = own.function, own.limits
+        limit = self.limit_of(view)
+        if limit.awaits and not on_loop:
+            raise ConfigError(f"limit {limit.name!r} has a coroutine function, but its view has no event loop: use plain ones")
+        limits = (*limits, limit)
+        wrapper = wraps(view)(wrap(function, limits))
+        setattr(wrapper, _LIMITED, _Limited(self._owner, wrapper, function, limits))
+        return wrapper
+
+    def limit_of(self, view: Function) -> Limit:
+        """Return the limit for *view*, which is called after it unless it was given a name."""
+        if self._name is not None:
+            return self._limit
+        name = _name_of(view)
+        known = self._limits.get(name)
+        return known or self._limits.setdefault(name, Limit(self._owner.name(view), self._rate, **self._options))
+
+
+def exempt(view: View) -> View:
+    """Let the limits of the settings pass *view* by: a function or a class. Limits that decorators put on it hold."""
+    setattr(view, _EXEMPT, True)
+    return view
+
+
+def is_exempt(view: object) -> bool:
+    """Say whether *view*, or the class that it was made from, was given to `exempt`."""
+    return any(_EXEMPT in getattr(each, "__dict__", ()) for each in (view, getattr(view, "view_class", None)))
+
+
+def _name_of(view: Function) -> str:
+    bound = view.func if isinstance(view, partial) else view
+    owner = getattr(bound, "__self__", None)
+    if owner is not None and not inspect.ismodule(
+        owner
+    ):  # a method: called after the class that has it, not the one it is from
+        kind = owner if inspect.isclass(owner) else type(owner)
+        return f"{kind.__module__}.{kind.__qualname__}.{bound.__name__}"
+    name = getattr(bound, "__name__", type(bound).__name__)
+    # Frameworks rename the functions that `View.as_view` makes, but leave their qualified names.
+    qualified = getattr(bound, "__qualname__", name)
+    return f"{bound.__module__}.{qualified if qualified.endswith(name) else name}"

@@ -1,0 +1,105 @@
+"""A request as limits look at it, and what becomes of it on its way."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from jwtlimit_core.claims import Claims
+from jwtlimit_core.decision import Decision, combine
+from jwtlimit_core.errors import InvalidClaims, TokenError
+from jwtlimit_core.flow import Call
+from jwtlimit_core.limit import Limit
+from jwtlimit_core.processor import Processor
+
+__all__ = ["Admission", "Charge", "RequestView"]
+
+
+class RequestView(Protocol):
+    """A request, as far as limits look at it; an adapter shows its framework's."""
+
+    @property
+    def awaits(self) -> bool:
+        """Whether what is done for this request runs on an event loop."""
+
+    @property
+    def method(self) -> str:
+        """The method, in upper case."""
+
+    @property
+    def path(self) -> str:
+        """The path below the place where the application is mounted."""
+
+    @property
+    def peer(self) -> str | None:
+        """The address at the other end of the socket; None or empty where there is none."""
+
+    @property
+    def raw(self) -> Any:
+        """The framework's own request, as functions of the application get it."""
+
+    def header(self, name: str) -> str | None:
+        """Return the value of a header, None where the request has none."""
+
+    def header_lines(self, name: str) -> Sequence[str]:
+        """Return the values of all lines of a header, in their order; they may stand joined in one."""
+
+    def body(self, most_bytes: int) -> Call:
+        """Return how to get the body, None where it is longer than *most_bytes*; the view can read it all the same."""
+
+    def user(self) -> Call:
+        """Return how to get the key of the framework's authenticated user, None where there is none.
+
+        Raises:
+            ConfigError: The framework knows no users; the message says what to set.
+        """
+
+
+@dataclass(slots=True)
+class Charge:
+    """What a request was charged of one limit."""
+
+    limit: Limit
+    limiter: Any
+    key: str
+    n: int
+    by_address: bool
+
+
+class Admission:
+    """What one request has been found to be; views find it where their framework keeps such things.
+
+    Attributes:
+        charges: What it was charged, so far as that was not put back.
+        decisions: The answers of all limits that let it pass.
+    """
+
+    __slots__ = ("_claims", "_reader", "_view", "charges", "decisions")
+
+    def __init__(self, view: RequestView, reader: Processor | None) -> None:
+        self.charges: list[Charge] = []
+        self.decisions: list[Decision] = []
+        self._view = view
+        self._reader = reader
+        self._claims: Claims | None = None
+
+    @property
+    def decision(self) -> Decision | None:
+        """The answer of all limits together, that of the one with the least left first; None where none applied."""
+        return combine(self.decisions) if self.decisions else None
+
+    @property
+    def refunds(self) -> bool:
+        """Whether the answer decides on what is put back."""
+        return any([charge.limit.refund_when is not None for charge in self.charges])  # noqa: C419  for few, a list is faster
+
+    @property
+    def claims(self) -> Claims | None:
+        """The claims of the bearer token, verified at the first look; None where there is no token that is accepted."""
+        if self._reader is not None:
+            reader, self._reader = self._reader, None
+            scheme, _, token = (self._view.header("Authorization") or "").partition(" ")
+            if scheme.lower() == "bearer":
+                with suppress(TokenError, InvalidClaims):  # the view will tell
+                    self._claims = reader.validate(token.strip())
+        return self._claims

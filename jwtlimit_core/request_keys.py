@@ -1,0 +1,90 @@
+"""Whom a request is charged to: the key of a limit, from what the request shows."""
+
+from collections.abc import Callable
+from typing import Any
+
+from jwtlimit_core.body import MOST_BODY_BYTES, body_field, has_fields
+from jwtlimit_core.client_address import ClientAddresses
+from jwtlimit_core.flow import Call, Flow, awaits
+from jwtlimit_core.keys import SERVICE_KEY, resolve_key
+from jwtlimit_core.limit import KeyPart, Limit
+from jwtlimit_core.request import Admission, RequestView
+
+__all__ = ["UNVERIFIED", "RequestKeys", "UserKey", "ask"]
+
+UserKey = Callable[[Any], Any]
+
+UNVERIFIED = ("ip", "header", "field")  # sources for which nothing is verified
+_WRITTEN_BY_CLIENT = ("header", "field")
+
+
+class RequestKeys:
+    """Finds keys of requests.
+
+    A key reads ``source=value``, so that no two sources meet; that of several sources joins these by ``&``, which is quoted in
+    their values. Where a header or a field is missing, the address takes its place: leaving it out frees nobody.
+
+    Args:
+        addresses: How the address of a client is found.
+        user_key: What is charged for a user: a function of the request; None for the framework's own.
+    """
+
+    def __init__(self, addresses: ClientAddresses, user_key: UserKey | None) -> None:
+        self._addresses = addresses
+        self._user_key = user_key
+        self._user_key_awaits = awaits(user_key)
+
+    def address(self, view: RequestView) -> str:
+        """Return the key of a limit by address alone."""
+        return f"ip={self._addresses.key(view)}"
+
+    def find(self, limit: Limit, view: RequestView, admission: Admission) -> Flow[tuple[str, bool]]:
+        """Return the key of a request, ``""`` where *limit* does not apply, and whether the address is in it.
+
+        Raises:
+            TypeError: A function returns a key that is no str.
+            Exception: What a function raises.
+        """
+        found = []
+        for part in limit.parts:
+            label, value = part.label, (yield from self._value(limit, part, view, admission))
+            if value is None or value == "":
+                if part.source not in _WRITTEN_BY_CLIENT:
+                    return "", False
+                label, value = "ip", self._addresses.key(view)
+            found.append((label, value))
+        if len(found) > 1:
+            key = "&".join(f"{label}={value.replace('%', '%25').replace('&', '%26')}" for label, value in found)
+            return key, any(label == "ip" for label, _ in found)
+        label, value = found[0]
+        return SERVICE_KEY if label == "global" else f"{label}={value}", label == "ip"
+
+    def _value(self, limit: Limit, part: KeyPart, view: RequestView, admission: Admission) -> Flow[str | None]:
+        if part.source == "ip":
+            return self._addresses.key(view)
+        if part.source == "global":
+            return SERVICE_KEY
+        if part.source == "subject":
+            claims = admission.claims
+            return None if claims is None else resolve_key(claims)
+        if part.source == "header":
+            lines = view.header_lines(part.name)
+            return lines[0] if len(lines) == 1 else None
+        if part.source == "field":
+            content_type = view.header("Content-Type")
+            body = (yield view.body(MOST_BODY_BYTES)) if has_fields(content_type) else None
+            return None if body is None else body_field(body, content_type, part.name)
+        if part.function is not None:
+            value = yield ask(limit, part.function, view)
+        elif self._user_key is not None:
+            value = yield Call(self._user_key, (view.raw,), self._user_key_awaits)
+        else:
+            value = yield view.user()
+        if value is not None and not isinstance(value, str):
+            raise TypeError(f"a key must be a str or None, not {type(value).__name__}: use str()")
+        return value
+
+
+def ask(limit: Limit, function: Callable[[Any], Any], view: RequestView) -> Call:
+    """Return the call of a *function* of *limit*."""
+    return Call(function, (view.raw,), limit.awaits and awaits(function))
