@@ -31,7 +31,9 @@ class PerProcess:
     """
 
     def __init__(self, url: str, timeout: float) -> None:
-        self._make = _maker(redis, Retry, url, timeout)
+        # Half of the time-out for each step: two can be slow, such as connecting and the first answer, or two addresses.
+        half = timeout / 2
+        self._make = _maker(redis, Retry, url, socket_timeout=half, socket_connect_timeout=half, timeout=half)
         made = self._make()  # connects at its first use
         if problems := _impatience(made.connection_pool, timeout / 2):
             raise ConfigError(f"the URL of the store must leave the time-outs alone: {', '.join(problems)}")
@@ -62,7 +64,10 @@ class PerLoop:
     """
 
     def __init__(self, url: str, timeout: float) -> None:
-        self._make = _maker(redis.asyncio, AsyncRetry, url, timeout)
+        # Calls are cut off from outside; more time-outs within would cost each of them a task and two timers.
+        self._make = _maker(
+            redis.asyncio, AsyncRetry, url, socket_timeout=None, socket_connect_timeout=timeout / 2, timeout=None
+        )
         self._made: dict[asyncio.AbstractEventLoop, tuple[Any, AsyncGenerator[None, None]]] = {}
         self._turn = Turn()
 
@@ -188,14 +193,11 @@ def _impatience(pool: Any, most: float) -> list[str]:
     return problems
 
 
-def _maker(module: Any, retry: Any, url: str, timeout: float) -> Callable[[], Any]:
+def _maker(module: Any, retry: Any, url: str, **times: float | None) -> Callable[[], Any]:
     """Return what makes clients of *module*, redis or redis.asyncio, for *url*; it has been tried."""
-    # Half of the time-out for each step: two can be slow, such as connecting and the first answer, or two addresses of a name.
-    # RESP2 saves the round trip of HELLO.
-    half = timeout / 2
-    times = {"socket_timeout": half, "socket_connect_timeout": half, "timeout": half}
 
     def make() -> Any:
+        # RESP2 saves the round trip of HELLO.
         pool = module.BlockingConnectionPool.from_url(
             url, **times, retry=retry(NoBackoff(), 0), max_connections=_MOST_CONNECTIONS, protocol=2
         )

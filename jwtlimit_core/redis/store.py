@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from functools import partial
 from typing import Any
 
@@ -128,10 +128,12 @@ class Store:
         return self._client().execute_command(*command)
 
     async def _execute_async(self, *command: str | bytes | int) -> Any:
-        client = self._client()
+        return await self._in_time(self._client().execute_command(*command))
+
+    async def _in_time(self, answer: Awaitable[Any]) -> Any:
         # Twice: a cancellation that meets the end of `asyncio.wait_for`, which redis-py uses, is lost on Python 3.11.
         async with asyncio.timeout(self._timeout * 1.2), asyncio.timeout(self._timeout):
-            return await client.execute_command(*command)
+            return await answer
 
     def _delete_all(self, pattern: str) -> None:
         client = self._client()
@@ -139,9 +141,9 @@ class Store:
             client.execute_command("DEL", key)
 
     async def _delete_all_async(self, pattern: str) -> None:
-        client = self._client()
-        async for key in client.scan_iter(match=pattern, count=_PAGE):
-            await client.execute_command("DEL", key)
+        keys = self._client().scan_iter(match=pattern, count=_PAGE)
+        while (key := await self._in_time(anext(keys, None))) is not None:
+            await self._execute_async("DEL", key)
 
     def _check_up(self, now_ns: int) -> None:
         if self._next_probe_ns is None:

@@ -60,7 +60,7 @@ def at_once(plain: Plain, key: str, times: int) -> list[bool]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_limiter_over_a_paused_store_loses_one_time_out_in_a_thousand_calls(kind: type, own: Server, make: Make) -> None:
-    limiter = make(kind, own.url, MANY, LONG, timeout=0.4, cooldown=60)
+    limiter = make(kind, own.url, MANY, LONG, timeout=0.3, cooldown=60)
     assert limiter.allow("a")
     own.pause()
     start = time.perf_counter()
