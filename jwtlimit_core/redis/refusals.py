@@ -3,7 +3,7 @@
 from collections import OrderedDict
 
 from jwtlimit_core.clock import Clock
-from jwtlimit_core.keys import StoredKey, stored_key
+from jwtlimit_core.keys import LONGEST_KEY, StoredKey, stored_key
 from jwtlimit_core.turn import Turn
 
 __all__ = ["MOST_REFUSALS", "Refusals"]
@@ -24,7 +24,9 @@ class Refusals:
 
     def wait_ns(self, key: str, n: int) -> int:
         """Return how long *n* tokens of *key* surely stay refused; 0 where that is not known."""
-        entry = self._entries.get(stored_key(key))
+        if not self._entries:
+            return 0
+        entry = self._entries.get(key if len(key) <= LONGEST_KEY else stored_key(key))
         if entry is None or n < entry[0]:
             return 0
         now_ns = self._now_ns()
@@ -46,8 +48,7 @@ class Refusals:
 
     def drop(self, key: str) -> None:
         """Forget a refusal of *key*, since a charge has passed."""
-        found = stored_key(key)
-        if found in self._entries:
+        if self._entries and (found := stored_key(key)) in self._entries:
             try:
                 self._turn.take()
                 self._entries.pop(found, None)

@@ -216,12 +216,11 @@ class StoreLimiter:
 
     def _refusal(self, key: str, n: int, *, remembers: bool = True) -> Decision | None:
         """Return the refusal that is sure without asking, if it is: what is impossible, or, if *remembers*, known to last."""
-        check_question(key, n)
-        if not self._possible(key, n):
-            return impossible(self.rate, self.name)
-        if remembers and (wait_ns := self._refusals.wait_ns(key, n)):
+        if key.__class__ is not str or n.__class__ is not int:
+            check_question(key, n)
+        if remembers and n <= self.rate.burst and (wait_ns := self._refusals.wait_ns(key, n)):
             return Decision(False, self.rate, self.name, 0, wait_ns, wait_ns)
-        return None
+        return None if self._possible(key, n) else impossible(self.rate, self.name)
 
     def _verdict(self, key: str, n: int) -> bool | None:
         """Return the answer of ``allow_n`` that is sure without asking; None if it is not."""
