@@ -50,7 +50,7 @@ class Stores:
         limiter = kind(client, *arguments, **options)
         if now is not None:
             script = limiter._store.script
-            limiter._store.script = lambda arguments, keys: script([*arguments, now.monotonic_ns()], keys)
+            limiter._store.script = lambda keys, arguments: script(keys, [*arguments, b"%d" % now.monotonic_ns()])
         return Plain(limiter, self._runner.run)
 
     def acquire_all(self, spends: Sequence[tuple[Plain, str, int]]) -> Decision:

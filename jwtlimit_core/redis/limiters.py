@@ -38,11 +38,11 @@ class _SyncLimiter(StoreLimiter):
             LimiterUnavailable: The store gave no answer and the policy is to deny, or the limiter is closed.
         """
         refusal = self._refusal(key, n)
-        return run(self._ask(key, n, "take" if n else "peek")) if refusal is None else refusal
+        return run(self._take(key, n) if n else self._peek(key, n)) if refusal is None else refusal
 
     def peek(self, key: str, n: int = 1) -> Decision:
         """Say what `acquire` would answer now, and change nothing."""
-        return run(self._ask(key, n, "peek"))
+        return run(self._peek(key, n))
 
     def refund(self, key: str, n: int = 1) -> None:
         """Put *n* tokens of *key* back, never more than were taken."""
@@ -90,11 +90,11 @@ class _AsyncLimiter(StoreLimiter):
     async def acquire(self, key: str, n: int = 1) -> Decision:
         """Take *n* tokens of *key* if all of them are there; raises as `RedisTokenBucket.acquire` does."""
         refusal = self._refusal(key, n)
-        return await run_async(self._ask(key, n, "take" if n else "peek")) if refusal is None else refusal
+        return await run_async(self._take(key, n) if n else self._peek(key, n)) if refusal is None else refusal
 
     async def peek(self, key: str, n: int = 1) -> Decision:
         """Say what `acquire` would answer now, and change nothing."""
-        return await run_async(self._ask(key, n, "peek"))
+        return await run_async(self._peek(key, n))
 
     async def refund(self, key: str, n: int = 1) -> None:
         """Put *n* tokens of *key* back, never more than were taken."""

@@ -65,7 +65,7 @@ class Store:
         self.identity = identity
         self.cluster = cluster
         self.cooldown = cooldown
-        self.clock = clock
+        self.now_ns = clock.monotonic_ns
         self._client = client
         self._close = close
         self._timeout = timeout
@@ -74,30 +74,30 @@ class Store:
         self._next_probe_ns: int | None = None  # None while the store answers
         self._answered_ns: int | None = None
 
-    def script(self, arguments: Sequence[str | bytes | int], keys: Sequence[str]) -> Flow[list[int]]:
-        """Run the script on *keys*.
+    def script(self, keys: Sequence[bytes], arguments: Sequence[bytes]) -> Flow[list[int]]:
+        """Run the script on *keys*, with an argument for each; return three numbers for each.
 
         Raises:
             StoreDown: There was no answer within the time-out, an error for an answer, or the store is known to be down.
         """
         execute = self._execute_async if self.awaits else self._execute
-        call = Call(execute, ("EVALSHA", SCRIPT_SHA, len(keys), *keys, *arguments), self.awaits)
-        numbers: list[int] = yield from self._guarded(call, partial(_numbers, 1 + 3 * len(keys)))
-        return numbers
+        # Bytes, since redis-py asks of everything else what it is.
+        call = Call(execute, ("EVALSHA", SCRIPT_SHA, b"%d" % len(keys), *keys, *arguments), self.awaits)
+        return self._guarded(call, partial(_numbers, 3 * len(keys)))
 
-    def delete(self, key: str) -> Flow[None]:
+    def delete(self, key: bytes) -> Flow[None]:
         """Delete *key*; raises as `script` does."""
         execute = self._execute_async if self.awaits else self._execute
-        yield from self._guarded(Call(execute, ("DEL", key), self.awaits), int)
+        return self._guarded(Call(execute, ("DEL", key), self.awaits), int)
 
-    def delete_all(self, pattern: str) -> Flow[None]:
+    def delete_all(self, pattern: bytes) -> Flow[None]:
         """Delete the keys that match *pattern*, page by page; it may take longer than the time-out.
 
         Raises:
             StoreDown: A page failed; those before it are deleted.
         """
         delete_all = self._delete_all_async if self.awaits else self._delete_all
-        yield from self._guarded(Call(delete_all, (pattern,), self.awaits), bool)
+        return self._guarded(Call(delete_all, (pattern,), self.awaits), bool)
 
     def close(self) -> Flow[None]:
         """Close the clients that were made here."""
@@ -108,8 +108,9 @@ class Store:
 
         What *read* raises counts as no answer, too; else the result is what it makes of the reply.
         """
-        sent_ns = self.clock.monotonic_ns()
-        self._check_up(sent_ns)
+        sent_ns = self.now_ns()
+        if self._next_probe_ns is not None:
+            self._check_up(sent_ns)
         try:
             try:
                 reply = yield call
@@ -121,13 +122,15 @@ class Store:
         except Exception as error:  # redis-py has no one root for what a call may raise; to the limit it is all no answer
             self._failed(error, sent_ns)
             raise StoreDown(type(error).__name__) from error
-        self._worked()
+        self._answered_ns = self.now_ns()
+        if self._next_probe_ns is not None:
+            self._up_again()
         return answer
 
-    def _execute(self, *command: str | bytes | int) -> Any:
+    def _execute(self, *command: str | bytes) -> Any:
         return self._client().execute_command(*command)
 
-    async def _execute_async(self, *command: str | bytes | int) -> Any:
+    async def _execute_async(self, *command: str | bytes) -> Any:
         return await self._in_time(self._client().execute_command(*command))
 
     async def _in_time(self, answer: Awaitable[Any]) -> Any:
@@ -135,19 +138,17 @@ class Store:
         async with asyncio.timeout(self._timeout * 1.2), asyncio.timeout(self._timeout):
             return await answer
 
-    def _delete_all(self, pattern: str) -> None:
+    def _delete_all(self, pattern: bytes) -> None:
         client = self._client()
         for key in client.scan_iter(match=pattern, count=_PAGE):
             client.execute_command("DEL", key)
 
-    async def _delete_all_async(self, pattern: str) -> None:
+    async def _delete_all_async(self, pattern: bytes) -> None:
         keys = self._client().scan_iter(match=pattern, count=_PAGE)
         while (key := await self._in_time(anext(keys, None))) is not None:
             await self._execute_async("DEL", key)
 
     def _check_up(self, now_ns: int) -> None:
-        if self._next_probe_ns is None:
-            return
         try:
             self._turn.take()
             if self._next_probe_ns is not None and now_ns < self._next_probe_ns:
@@ -164,7 +165,7 @@ class Store:
             if self._answered_ns is not None and self._answered_ns > sent_ns:
                 return
             was_up = self._next_probe_ns is None
-            self._next_probe_ns = self.clock.monotonic_ns() + self._cooldown_ns
+            self._next_probe_ns = self.now_ns() + self._cooldown_ns
         finally:
             self._turn.append(None)
         if was_up:
@@ -172,16 +173,14 @@ class Store:
                 "the store of the rate limits does not answer (%s); it is asked again every %g s", _text(error), self.cooldown
             )
 
-    def _worked(self) -> None:
-        self._answered_ns = self.clock.monotonic_ns()
-        if self._next_probe_ns is not None:
-            try:
-                self._turn.take()
-                was_down, self._next_probe_ns = self._next_probe_ns is not None, None
-            finally:
-                self._turn.append(None)
-            if was_down:
-                logger.warning("the store of the rate limits answers again")
+    def _up_again(self) -> None:
+        try:
+            self._turn.take()
+            was_down, self._next_probe_ns = self._next_probe_ns is not None, None
+        finally:
+            self._turn.append(None)
+        if was_down:
+            logger.warning("the store of the rate limits answers again")
 
 
 def sync_store(source: object, *, timeout: float, cooldown: float, clock: Clock) -> Store:

@@ -101,12 +101,12 @@ class StoreLimiter:
 
     def group(self, key: str) -> Hashable:
         """Return what tells which keys of which limiters can be spent in one step."""
-        slot = key_slot(self._form.stored(key).encode()) if self._store.cluster else None
+        slot = key_slot(self._form.stored(key)) if self._store.cluster else None
         return self._store.identity, slot
 
     @staticmethod
     def spend_all(
-        spends: Sequence[tuple["StoreLimiter", str, int]], *, operation: str = "take", alone: bool = True
+        spends: Sequence[tuple["StoreLimiter", str, int]], *, operation: bytes = b"take", alone: bool = True
     ) -> Flow[list[Decision]]:
         """Spend from limits of one `group` in one step: all, or none.
 
@@ -122,35 +122,35 @@ class StoreLimiter:
             ConfigError: Two of the limiters have one name, and would count as one.
             LimiterUnavailable: There was no answer, and the strictest policy of these limits is to deny.
         """
-        arguments: list[str | bytes | int] = [operation]
-        keys: list[str] = []
+        arguments: list[bytes] = []
+        keys: list[bytes] = []
         sure: list[Decision] = []
         forgotten: list[int] = []
-        store, remembers = spends[0][0]._store, alone and operation == "take"
-        sent_ns = store.clock.monotonic_ns()
+        store, remembers = spends[0][0]._store, alone and operation == b"take"
+        sent_ns = store.now_ns()
         for limiter, key, n in spends:
             limiter._check_open()
             if refusal := limiter._refusal(key, n, remembers=remembers):
                 sure.append(refusal)
             keys.append(limiter._form.stored(key))
-            arguments += n, limiter._rule.argument
+            arguments.append(limiter._rule.argument(operation, n))
             forgotten.append(limiter._refusals.forgotten)
         if sure:
             return sure
         if len(set(keys)) < len(keys):
             raise ConfigError(f"limits that are spent together need a name each: two are called {spends[0][0].name!r}")
         try:
-            now, *answers = yield from store.script(arguments, keys)
+            numbers = yield from store.script(keys, arguments)
         except StoreDown as error:
             return _without_store(spends, operation, error)
         found = []
         for index, (limiter, key, n) in enumerate(spends):
-            allowed, state, since = answers[index * 3 : index * 3 + 3]
-            decision = limiter._rule.decision(allowed == 1, state, since, now, n, limiter.name)
+            allowed, state, since_us = numbers[index * 3 : index * 3 + 3]
+            decision = limiter._rule.decision(allowed == 1, state, since_us, n, limiter.name)
             found.append(decision)
             if remembers and decision.retry_after_ns:
                 limiter._refusals.note(key, n, sent_ns, decision.retry_after_ns, forgotten[index])
-        if operation == "take" and all(decision.allowed for decision in found):
+        if operation == b"take" and all(decision.allowed for decision in found):
             for limiter, key, _ in spends:
                 limiter._refusals.drop(key)
         return found
@@ -161,9 +161,9 @@ class StoreLimiter:
         self._check_open()
         if n < 1 or not key:
             return
-        arguments = "refund", min(n, self.rate.burst), self._rule.argument
+        argument = self._rule.argument(b"refund", min(n, self.rate.burst))
         try:
-            yield from self._store.script(arguments, [self._form.stored(key)])
+            yield from self._store.script((self._form.stored(key),), (argument,))
         except StoreDown as error:
             self._refuse_to_fail(error)
             self._local.refund(key, n)
@@ -172,12 +172,28 @@ class StoreLimiter:
 
     # The other flows ------------------------------------------------------------------------------------------
 
-    def _ask(self, key: str, n: int, operation: str) -> Flow[Decision]:
-        return (yield from self.spend_all(((self, key, n),), operation=operation))[0]
+    def _take(self, key: str, n: int) -> Flow[Decision]:
+        """Do what `spend_all` does for one key that `_refusal` knows nothing of: nearly every check comes this way."""
+        self._check_open()
+        store, refusals = self._store, self._refusals
+        forgotten, sent_ns = refusals.forgotten, store.now_ns()
+        try:
+            allowed, state, since_us = yield from store.script((self._form.stored(key),), (self._rule.argument(b"take", n),))
+        except StoreDown as error:
+            return _without_store(((self, key, n),), b"take", error)[0]
+        decision = self._rule.decision(allowed == 1, state, since_us, n, self.name)
+        if decision.retry_after_ns:
+            refusals.note(key, n, sent_ns, decision.retry_after_ns, forgotten)
+        else:
+            refusals.drop(key)
+        return decision
+
+    def _peek(self, key: str, n: int) -> Flow[Decision]:
+        return (yield from self.spend_all(((self, key, n),), operation=b"peek"))[0]
 
     def _allow(self, key: str, n: int) -> Flow[bool]:
         try:
-            decision = yield from self._ask(key, n, "take")
+            decision = yield from self._take(key, n)
         except LimiterUnavailable:
             return False
         return decision.allowed
@@ -243,12 +259,12 @@ class StoreLimiter:
             ) from error
 
 
-def _without_store(spends: Sequence[tuple[StoreLimiter, str, int]], operation: str, error: StoreDown) -> list[Decision]:
+def _without_store(spends: Sequence[tuple[StoreLimiter, str, int]], operation: bytes, error: StoreDown) -> list[Decision]:
     """Answer for a store that does not, by the strictest policy of the limits."""
     strictest = min((limiter for limiter, _, _ in spends), key=lambda limiter: _STRICTEST_FIRST.index(limiter.on_failure))
     strictest._refuse_to_fail(error)
     if strictest.on_failure == "allow":
         return [Decision(True, limiter.rate, limiter.name, limiter.rate.burst, 0, 0) for limiter, _, _ in spends]
-    if operation == "peek":
+    if operation == b"peek":
         return [limiter._local.peek(key, n) for limiter, key, n in spends]
     return acquire_together([(limiter._local, key, n) for limiter, key, n in spends])

@@ -15,17 +15,25 @@ from jwtlimit_core.rate import Rate
 __all__ = ["SCRIPT", "SCRIPT_SHA", "FixedWindow", "KeyForm", "TokenBucket"]
 
 SCRIPT = files("jwtlimit_core.redis").joinpath("spend.lua").read_text("utf-8")
-SCRIPT_SHA = sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest()
+SCRIPT_SHA = sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest().encode()
 
 _EXACT = 2**53  # the whole numbers below are exact as doubles, which are Lua's numbers
 _NS_PER_US = 1_000
 
 _SAFE = "@!$&'()+,;=/|^"
-_PLAIN = re.compile(rf"[0-9A-Za-z_.~{re.escape(_SAFE)}-]+")
-_PLAIN_LAST = re.compile(rf"[0-9A-Za-z_.~:{re.escape(_SAFE)}-]+")  # a colon ends nothing any more
+_SPECIAL = re.compile(rb"[*?\[\]^\\]")
+_PLAIN_KEY = re.compile(rf"[0-9A-Za-z_.~:{re.escape(_SAFE)}-]{{1,{LONGEST_KEY}}}")  # a colon ends nothing any more
 
 
-class TokenBucket:
+class _Rule:
+    _text: bytes
+
+    def argument(self, operation: bytes, n: int) -> bytes:
+        """Return what the script is told: to ``take``, ``peek`` or ``refund`` *n* by this rule."""
+        return b"%b %d %b" % (operation, n, self._text)
+
+
+class TokenBucket(_Rule):
     """The bucket of `jwtlimit_core.bucket`, in microseconds: the script steps it, the outlook is made there."""
 
     def __init__(self, rate: Rate) -> None:
@@ -34,15 +42,15 @@ class TokenBucket:
         self._in_us = scaled = Rate(rate.limit, Fraction(_window_us(rate), 1_000_000_000), rate.burst)
         if scaled.capacity + scaled.refill >= _EXACT:
             raise ConfigError(f"the rate {rate} is too fine for a store: lower the burst, or take a rounder window")
-        self.argument = b"b%d %d %d" % (scaled.refill, scaled.unit, scaled.capacity)
+        self._text = b"b%d %d %d" % (scaled.refill, scaled.unit, scaled.capacity)
 
-    def decision(self, allowed: bool, level: int, seen_us: int, now_us: int, n: int, name: str) -> Decision:
-        """Return what the state on the server means to somebody who asked for *n* tokens at *now_us*."""
-        remaining, retry_us, reset_us = outlook(level, seen_us, self._in_us, now_us, n, allowed)
+    def decision(self, allowed: bool, level: int, seen_us: int, n: int, name: str) -> Decision:
+        """Return what the state on the server, seen *seen_us* after now, means to somebody who asked for *n* tokens."""
+        remaining, retry_us, reset_us = outlook(level, seen_us, self._in_us, 0, n, allowed)
         return Decision(allowed, self.rate, name, remaining, retry_us * _NS_PER_US, reset_us * _NS_PER_US)
 
 
-class FixedWindow:
+class FixedWindow(_Rule):
     """A count in a window that starts with the first request of a key.
 
     Up to twice the limit can pass around the edge of a window: the last of one and the first of the next. A token bucket has no
@@ -54,11 +62,11 @@ class FixedWindow:
         self._window_us = _window_us(rate)
         if self._window_us >= _EXACT // 2:
             raise ConfigError(f"the window of {rate} is too long for a store")
-        self.argument = b"w%d %d 0" % (self._window_us, rate.limit)
+        self._text = b"w%d %d 0" % (self._window_us, rate.limit)
 
-    def decision(self, allowed: bool, count: int, start_us: int, now_us: int, _n: int, name: str) -> Decision:
-        """Return what the state on the server means to somebody who asked at *now_us*."""
-        left_ns = (start_us + self._window_us - now_us) * _NS_PER_US
+    def decision(self, allowed: bool, count: int, start_us: int, _n: int, name: str) -> Decision:
+        """Return what the count on the server, of a window that started *start_us* after now, means to somebody who asked."""
+        left_ns = (start_us + self._window_us) * _NS_PER_US
         remaining = max(0, self.rate.limit - count)
         return Decision(allowed, self.rate, name, remaining, 0 if allowed else left_ns, left_ns if count else 0)
 
@@ -73,27 +81,29 @@ class KeyForm:
     """
 
     def __init__(self, prefix: str, name: str, secret: bytes | None = None) -> None:
-        self._start = f"{prefix}:{_quoted(name)}:"
+        self._start = _utf8(f"{prefix}:{_quoted(name)}:")
         self._secret = secret
 
-    def pattern(self) -> str:
+    def pattern(self) -> bytes:
         """Return the pattern of SCAN that matches all keys of this limiter, and no other."""
-        return "".join(f"\\{char}" if char in "*?[]^\\" else char for char in self._start) + "*"
+        return _SPECIAL.sub(rb"\\\g<0>", self._start) + b"*"
 
-    def stored(self, key: str) -> str:
+    def stored(self, key: str) -> bytes:
         """Return the key under which the server keeps the state of *key*."""
+        if self._secret is None and _PLAIN_KEY.fullmatch(key):  # nearly every key; not SERVICE_KEY, which has spaces
+            return self._start + key.encode()
         if key is SERVICE_KEY:
-            return self._start + "*"
+            return self._start + b"*"
         if self._secret is not None:
-            return f"{self._start}#{blake2b(_utf8(key), key=self._secret, digest_size=32).hexdigest()}"
+            return self._start + b"#" + blake2b(_utf8(key), key=self._secret, digest_size=32).hexdigest().encode()
         if len(key) > LONGEST_KEY:
-            return f"{self._start}#{sha256(_utf8(key)).hexdigest()}"
-        return self._start + _quoted(key, _PLAIN_LAST)
+            return self._start + b"#" + sha256(_utf8(key)).hexdigest().encode()
+        return self._start + _quoted(key).encode()
 
 
-def _quoted(text: str, plain: "re.Pattern[str]" = _PLAIN) -> str:
+def _quoted(text: str) -> str:
     """Return *text* percent-encoded, but for the characters that stand for nothing else in a stored key."""
-    return text if plain.fullmatch(text) else quote(text, safe=_SAFE, errors="surrogatepass")
+    return quote(text, safe=_SAFE, errors="surrogatepass")
 
 
 def _utf8(text: str) -> bytes:

@@ -107,7 +107,7 @@ def commands(servers: list[Server]) -> int:
 def spread(limiter: Plain, count: int = 60) -> list[str]:
     """Return keys whose states live in every part of the cluster."""
     keys = [f"user:{number}" for number in range(count)]
-    assert len({key_slot(limiter.limiter._form.stored(key).encode()) * 3 // 16384 for key in keys}) == 3
+    assert len({key_slot(limiter.limiter._form.stored(key)) * 3 // 16384 for key in keys}) == 3
     return keys
 
 
@@ -185,7 +185,7 @@ def test_limiter_over_a_cluster_that_lost_a_node_follows_its_policy_and_recovers
 
         def lost(limiter: Plain) -> str:
             """Return a key of the last node."""
-            return next(key for key in spread(limiter) if key_slot(limiter.limiter._form.stored(key).encode()) > 12_000)
+            return next(key for key in spread(limiter) if key_slot(limiter.limiter._form.stored(key)) > 12_000)
 
         assert all(in_time(limiter, lost(limiter)) for limiter in (deny, local))
         servers[2].stop()

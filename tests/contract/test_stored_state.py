@@ -17,8 +17,8 @@ BUCKET, WINDOW = RedisTokenBucket, RedisFixedWindow
 
 
 def stored(limiter: Plain, key: str = "a") -> str:
-    name: str = limiter.limiter._form.stored(key)
-    return name
+    name: bytes = limiter.limiter._form.stored(key)
+    return name.decode()
 
 
 def since_us(stores: Stores, limiter: Plain) -> int:
