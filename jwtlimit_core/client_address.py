@@ -8,14 +8,14 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, collapse_addresses, ip_address, ip_interface
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, collapse_addresses, ip_interface
 from itertools import islice
 from typing import NamedTuple, Protocol
 
 from jwtlimit_core.errors import ConfigError
 from jwtlimit_core.rate import shown
 
-__all__ = ["NO_ADDRESS", "ClientAddresses", "ForwardedView", "address_key"]
+__all__ = ["NO_ADDRESS", "ClientAddresses", "ForwardedView"]
 
 NO_ADDRESS = "local"  # the one key of all peers without an address: a unix socket
 
@@ -165,27 +165,6 @@ class ClientAddresses:
             "to its address or network, or to the number of proxies, and FORWARDED_HEADER to the header that it writes",
             view.peer,
         )
-
-
-def address_key(peer: str | None, *, ipv6_prefix: int = 64) -> str:
-    """Return the key of the address *peer*.
-
-    IPv6 is grouped by *ipv6_prefix* bits, since one line owns all addresses of such a network; IPv4 that is mapped into IPv6
-    is IPv4; a zone is dropped. What is no address is taken as it is: it was named by the server, not by the client.
-    """
-    if not peer:
-        return NO_ADDRESS
-    if ":" not in peer:
-        return peer
-    try:
-        address = ip_address(peer.partition("%")[0])
-    except ValueError:
-        return peer
-    if not isinstance(address, IPv6Address):
-        return str(address)
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return str(IPv6Network((int(address), ipv6_prefix), strict=False))
 
 
 def _hop(networks: Sequence[_Network], ipv6_prefix: int, text: str) -> _Hop | None:

@@ -79,7 +79,6 @@ def too_many(error: RateLimitExceeded) -> tuple[str, int]:
 
 jwtlimit.rate_limit(rates={"free": "5/m"}, plan=lambda request: "free")
 jwtlimit.rate_limit(5)  # type: ignore[arg-type]
-jwtlimit.rate_limit("5/m", "ip")  # type: ignore[arg-type, call-arg]
 jwtlimit.rate_limit("5/m", cost="2")  # type: ignore[arg-type]
 jwtlimit.rate_limit("5/m", key=lambda: "k")  # type: ignore[arg-type]
 jwtlimit.rate_limit("5/m")("no view")  # type: ignore[arg-type]
