@@ -1,3 +1,19 @@
-"""The Starlette and FastAPI adapter of jwtlimit; it has no public names yet."""
+"""jwtlimit for Starlette and FastAPI: `RateLimitMiddleware`, and limits on single endpoints."""
 
-__all__: list[str] = []
+from jwtlimit_core.decoration import exempt
+from jwtlimit_starlette.answers import add_exception_handlers
+from jwtlimit_starlette.application import get_processor, get_sync_processor, reset, reset_all
+from jwtlimit_starlette.decorators import RateLimit, rate_limit
+from jwtlimit_starlette.middleware import RateLimitMiddleware
+
+__all__ = [
+    "RateLimit",
+    "RateLimitMiddleware",
+    "add_exception_handlers",
+    "exempt",
+    "get_processor",
+    "get_sync_processor",
+    "rate_limit",
+    "reset",
+    "reset_all",
+]

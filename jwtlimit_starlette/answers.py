@@ -1,0 +1,112 @@
+"""What is answered to a refusal: by the application where it has a handler, else with problem details."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection
+from starlette.responses import Response
+
+import jwtlimit_core
+from jwtlimit_core import LimiterUnavailable, RateLimitExceeded
+from jwtlimit_core.flow import awaits
+from jwtlimit_core.http import refusal
+from jwtlimit_starlette.view import Visit
+
+__all__ = [
+    "Answered",
+    "Refusal",
+    "ServiceUnavailable",
+    "TooManyRequests",
+    "add_exception_handlers",
+    "answer",
+    "as_http",
+    "respond",
+]
+
+Refusal = RateLimitExceeded | LimiterUnavailable
+
+
+class Answered(HTTPException):
+    """A refusal that is answered rightly by whoever knows of `HTTPException`, too; its answer was found already."""
+
+    def __init__(self, error: Refusal, answer: jwtlimit_core.Response) -> None:
+        HTTPException.__init__(self, answer.status, json.loads(answer.body)["detail"], dict(answer.headers))
+        self.answer = answer
+        vars(self).update(vars(error))
+
+
+class TooManyRequests(RateLimitExceeded, Answered):
+    """What `RateLimit` raises."""
+
+    __init__ = Answered.__init__
+
+
+class ServiceUnavailable(LimiterUnavailable, Answered):
+    """The same for a store that gave no answer."""
+
+    __init__ = Answered.__init__
+
+
+def as_http(error: Refusal | Answered, answer: jwtlimit_core.Response) -> Answered:
+    """Return *error* as an `HTTPException` that is one of its own kind, too."""
+    if isinstance(error, Answered):
+        return error
+    kind: type[Answered] = TooManyRequests if isinstance(error, RateLimitExceeded) else ServiceUnavailable
+    made = kind(error, answer)
+    made.__cause__ = error
+    return made
+
+
+def answer(error: Refusal, visit: Visit | None) -> jwtlimit_core.Response:
+    """Return the answer of the core to *error*, of which `on_refused` is told only once."""
+    if isinstance(error, Answered):
+        return error.answer
+    return refusal(error) if visit is None else visit.engine.refuse(error, visit.view)
+
+
+async def respond(error: Refusal | Answered, found: jwtlimit_core.Response, request: HTTPConnection, app: Any) -> Response:
+    """Return the response to *error* that the handlers of *app* make, or else the one of the core; both with our headers."""
+    handler, argument = _handler(error, found, getattr(app, "exception_handlers", {}))
+    if handler is None:
+        response = Response(found.body, found.status, media_type=found.content_type)
+    elif awaits(handler):
+        response = await handler(request, argument)
+    else:
+        response = await run_in_threadpool(handler, request, argument)
+    for name, value in found.headers:
+        response.headers[name] = value
+    return response
+
+
+def _handler(
+    error: Refusal | Answered, found: jwtlimit_core.Response, handlers: Any
+) -> tuple[Callable[[Any, Any], Any] | None, Exception]:
+    """Return the application's own handler for *error*, and what it takes."""
+    kinds = type(error).__mro__
+    for kind in kinds[: kinds.index(Exception)]:
+        handler = handlers.get(kind)
+        if kind is not HTTPException and handler not in (None, _answer):
+            return handler, error
+    for which in (found.status, HTTPException):
+        handler = handlers.get(which)
+        # The frameworks' own know no problem details.
+        if handler is not None and not getattr(handler, "__module__", "").startswith(("starlette.", "fastapi.")):
+            return handler, as_http(error, found)
+    return None, error
+
+
+def add_exception_handlers(app: Starlette) -> None:
+    """Let *app* answer refusals itself, where they are raised in views: inside of its middleware, as it does other exceptions.
+
+    Without this, `RateLimitMiddleware` answers them. Its own handlers for 429, 503 and ``HTTPException`` are asked as ever.
+    """
+    app.add_exception_handler(RateLimitExceeded, _answer)
+    app.add_exception_handler(LimiterUnavailable, _answer)
+
+
+async def _answer(request: Any, error: Any) -> Response:
+    return await respond(error, answer(error, Visit.of(request)), request, request.scope.get("app"))

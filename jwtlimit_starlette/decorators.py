@@ -1,0 +1,205 @@
+"""Limits on single endpoints: a decorator, and a dependency for FastAPI."""
+
+import inspect
+import logging
+from collections.abc import Callable
+from typing import Annotated, Any, ParamSpec, TypeVar, Unpack, cast, get_origin
+
+import anyio.from_thread
+from starlette.requests import HTTPConnection
+from starlette.responses import Response
+from starlette.websockets import WebSocket
+
+from jwtlimit_core import ConfigError, Engine, Limit, LimiterUnavailable, Rate, RateLimitExceeded
+from jwtlimit_core.decoration import Decoration, LimitOptions, Owner
+from jwtlimit_core.flow import awaits, run_async
+from jwtlimit_core.settings import build_engine
+from jwtlimit_starlette.answers import Answered, as_http, respond
+from jwtlimit_starlette.routes import LIMITED
+from jwtlimit_starlette.view import View, Visit
+
+__all__ = ["RateLimit", "rate_limit"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_DEPENDENCY = "use dependencies=[Depends(RateLimit(...))]"
+_ADD_REQUEST = f"add a parameter request: Request, or {_DEPENDENCY}"
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+_OWNER = Owner()  # it gives names to limits, and keeps nothing else; there is no object of the application at a decorator
+
+logger = logging.getLogger("jwtlimit")
+
+
+class RateLimit:
+    """A limit as a dependency of FastAPI: ``Depends(RateLimit("5/m"))``, on an endpoint, a router or the application.
+
+    Each endpoint has a limit of its own, called after it; with a ``name``, all have one together. The handshake of a WebSocket
+    is limited, too. A refusal is an `HTTPException` and a `RateLimitExceeded` or `LimiterUnavailable` at once.
+
+    Args:
+        rate: How much, such as ``"5/m"``.
+        options: ``key``, ``cost``, ``methods``, ``name`` and others; see `Limit`.
+
+    Raises:
+        ConfigError: A value cannot work.
+    """
+
+    def __init__(self, rate: Rate | str | None = None, **options: Unpack[LimitOptions]) -> None:
+        self._decoration = Decoration(_OWNER, rate, options)
+        self._gate = _Gate()
+
+    async def __call__(self, request: HTTPConnection) -> None:
+        """Charge *request*.
+
+        Raises:
+            RateLimitExceeded: The limit refuses.
+            LimiterUnavailable: The store gave no answer.
+        """
+        await self._gate.admit(request, (self._decoration.limit_of(request.scope.get("endpoint", self)),))
+
+
+def rate_limit(rate: Rate | str | None = None, **options: Unpack[LimitOptions]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Limit an endpoint; put it below the decorator of the route. Several on one are charged together, or not at all.
+
+    A refused request is answered with a response; the endpoint does not run. The endpoint may be ``def`` or ``async def``, a
+    function or a method, and takes its request under any name.
+
+    Args:
+        rate: How much, such as ``"5/m"``.
+        options: ``key``, ``cost``, ``methods``, ``name`` and others; see `Limit`.
+
+    Raises:
+        ConfigError: A value cannot work; or, at the endpoint, it is none of a request.
+    """
+    decoration = Decoration(_OWNER, rate, options)
+
+    def decorate(endpoint: Callable[P, R]) -> Callable[P, R]:
+        signature = _signature(endpoint)
+        position, name = _request_parameter(endpoint, signature)
+
+        def wrap(function: Callable[..., Any], limits: tuple[Limit, ...]) -> Callable[..., Any]:
+            return _limited(function, limits, position, name)
+
+        wrapper = decoration.of(endpoint, wrap, on_loop=True)
+        # FastAPI reads strings among annotations as of the module of the wrapper; older versions do.
+        wrapper.__signature__ = signature  # type: ignore[attr-defined]
+        getattr(endpoint, "__dict__", {})[LIMITED] = (endpoint, wrapper)
+        return cast("Callable[P, R]", wrapper)
+
+    return decorate
+
+
+class _Gate:
+    """Where requests meet the limits of an endpoint."""
+
+    def __init__(self) -> None:
+        self._engine: Engine | None = None
+
+    async def admit(self, connection: HTTPConnection, limits: tuple[Limit, ...]) -> None:
+        """Charge a request to *limits*.
+
+        Raises:
+            TooManyRequests: One of them refuses.
+            ServiceUnavailable: The store gave no answer.
+        """
+        visit = Visit.of(connection)
+        if visit is None:
+            engine, view = self._without_middleware(limits), View(connection.scope, None, connection)
+            admission = engine.admission(view)
+            connection.scope.setdefault("state", {})["jwtlimit"] = admission
+        elif visit.enabled:
+            engine, view, admission = visit.engine, View(connection.scope, visit.body, connection), visit.admission
+        else:
+            return
+        try:
+            await run_async(engine.admit(view, admission, limits))
+        except (RateLimitExceeded, LimiterUnavailable) as error:
+            refused = as_http(error, engine.refuse(error, view))
+            if visit is not None:
+                visit.refused = refused.answer
+            raise refused from error
+
+    async def refusal(self, connection: HTTPConnection, limits: tuple[Limit, ...]) -> Response | None:
+        """Charge a request to *limits*, and return the response where they refuse it."""
+        try:
+            await self.admit(connection, limits)
+        except Answered as error:
+            return await respond(error, error.answer, connection, connection.scope.get("app"))
+        return None
+
+    def _without_middleware(self, limits: tuple[Limit, ...]) -> Engine:
+        if self._engine is None:
+            for limit in limits:
+                if limit.refund_when is not None:
+                    raise ConfigError(
+                        f"refund_when of limit {limit.name!r} sees nothing: add RateLimitMiddleware to the application"
+                    )
+            logger.warning("limit %r has the default settings: there is no RateLimitMiddleware", limits[0].name)
+            self._engine = build_engine({}, host="async")
+        return self._engine
+
+
+def _limited(function: Callable[..., Any], limits: tuple[Limit, ...], position: int, name: str) -> Callable[..., Any]:
+    gate = _Gate()
+
+    def request_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> HTTPConnection:
+        request = kwargs[name] if name in kwargs else args[position]
+        if not isinstance(request, HTTPConnection):
+            raise ConfigError(f"{name} of {function.__qualname__} is no request: {_ADD_REQUEST}")
+        return request
+
+    async def limit_async(*args: Any, **kwargs: Any) -> Any:
+        refused = await gate.refusal(request_of(args, kwargs), limits)
+        return await function(*args, **kwargs) if refused is None else refused
+
+    def limit(*args: Any, **kwargs: Any) -> Any:
+        # In a thread of the pool: the one colour of limiters here is that of the loop.
+        refused = anyio.from_thread.run(gate.refusal, request_of(args, kwargs), limits)
+        return function(*args, **kwargs) if refused is None else refused
+
+    return limit_async if awaits(function) else limit
+
+
+def _signature(endpoint: Callable[..., Any]) -> inspect.Signature:
+    """Return the signature of *endpoint*, with values for strings among its annotations where they can be found now."""
+    if inspect.isclass(endpoint):
+        raise ConfigError(f"rate_limit takes functions: put it on the methods of {endpoint.__name__}")
+    if inspect.isgeneratorfunction(endpoint) or inspect.isasyncgenfunction(endpoint):
+        raise ConfigError(f"rate_limit cannot refuse what {endpoint.__qualname__} yields: {_DEPENDENCY}")
+    try:
+        return inspect.signature(endpoint, eval_str=True)
+    except Exception:  # noqa: BLE001  of the application's annotations, such as a name imported for type checkers only
+        return inspect.signature(endpoint)
+
+
+def _request_parameter(endpoint: Callable[..., Any], signature: inspect.Signature) -> tuple[int, str]:
+    """Return position and name of the parameter that gets the request.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    parameters = list(enumerate(signature.parameters.values()))
+    for position, parameter in parameters:
+        if _names(parameter.annotation, WebSocket):
+            raise ConfigError(f"rate_limit takes no WebSocket endpoints: for {endpoint.__qualname__} {_DEPENDENCY}")
+        if _names(parameter.annotation, HTTPConnection):
+            return position, parameter.name
+    for position, parameter in parameters:
+        if parameter.name in ("self", "cls"):
+            continue
+        if parameter.annotation is parameter.empty and parameter.kind in _POSITIONAL:
+            return position, parameter.name
+        break
+    raise ConfigError(f"{endpoint.__qualname__} has no parameter for its request: {_ADD_REQUEST}")
+
+
+def _names(annotation: Any, kind: type) -> bool:
+    """Say whether *annotation* is *kind* or a subclass; of a string that nobody could evaluate, whether it looks so."""
+    if isinstance(annotation, str):
+        name = annotation.partition("[")[0].rpartition(".")[2]
+        return name == kind.__name__ or (kind is HTTPConnection and name == "Request")
+    if get_origin(annotation) is Annotated:
+        annotation = annotation.__origin__
+    annotation = get_origin(annotation) or annotation
+    return inspect.isclass(annotation) and issubclass(annotation, kind)

@@ -1,0 +1,120 @@
+"""The ASGI middleware: it charges a request before the application sees it, and adds the headers to its answer."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Literal, TypedDict, Unpack
+
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from jwtlimit_core import AsyncRateLimitProvider, Clock, Limit, LimiterUnavailable, Rate, RateLimiter, RateLimitExceeded
+from jwtlimit_core.config import BeforeIssue
+from jwtlimit_core.engine import OnRefused, UserKey
+from jwtlimit_core.flow import run, run_async
+from jwtlimit_core.limit import OnFailure
+from jwtlimit_core.settings import build_engine
+from jwtlimit_starlette.answers import answer, respond
+from jwtlimit_starlette.routes import Routes, layers
+from jwtlimit_starlette.view import Visit
+
+__all__ = ["RateLimitMiddleware", "Settings"]
+
+
+class Settings(TypedDict, total=False):
+    """What the middleware takes by name: the settings of jwtlimit in lower case. None is as good as left out."""
+
+    secret_key: str | bytes | None
+    signing_key: Any
+    verification_key: Any
+    algorithm: str | None
+    issuer: str | None
+    audience: str | Sequence[str] | None
+    access_token_ttl: timedelta | float | None
+    refresh_token_ttl: timedelta | float | None
+    leeway: timedelta | float | None
+    issue_rate: Rate | str | None
+    before_issue: BeforeIssue | None
+    enabled: bool | Callable[[], object] | None
+    limits: Sequence[Limit | Mapping[str, Any]] | None
+    exempt_paths: Sequence[str] | None
+    user_key: UserKey | None
+    headers: bool | None
+    on_refused: OnRefused | None
+    store: str | RateLimiter | AsyncRateLimitProvider | None
+    strategy: Literal["token_bucket", "fixed_window"] | None
+    on_failure: OnFailure | None
+    key_prefix: str | None
+    trusted_proxies: Sequence[str] | None
+    forwarded_header: str | None
+    ipv6_prefix: int | None
+    clock: Clock | None
+
+
+class RateLimitMiddleware:
+    """Limits on requests and tokens, for one application.
+
+    Put it inside of ``CORSMiddleware``, so that browsers may read refusals, and of ``AuthenticationMiddleware``, whose users a
+    limit may be by. What a request was charged is in ``request.state.jwtlimit``. Only HTTP is limited; a WebSocket passes.
+
+    Args:
+        app: What to call.
+        settings: See `Settings`. ``enabled`` may be a function, which is asked for each request.
+
+    Raises:
+        ConfigError: Settings are unknown or cannot work; all of them are named.
+    """
+
+    def __init__(self, app: ASGIApp, **settings: Unpack[Settings]) -> None:
+        self.app = app
+        self.engine = build_engine({name.upper(): value for name, value in settings.items()}, named=str.lower, host="async")
+        self._routes = Routes(app)
+        # Of an application that is wrapped from outside, since that has not said yet who it is.
+        self._wrapped = next((layer for layer in layers(app) if hasattr(layer, "exception_handlers")), None)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or let it pass."""
+        if scope["type"] == "lifespan":
+            await self._live(scope, receive, send)
+            return
+        visit = Visit(self.engine, scope, receive)
+        if scope["type"] == "http" and visit.enabled:
+            await self._limit(visit, scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
+
+    async def _limit(self, visit: Visit, scope: Scope, receive: Receive, send: Send) -> None:
+        app = self._wrapped or scope.get("app")  # asked now: applications below put themselves there
+        started = False
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                message = await visit.leave(message)
+                started = True
+            await send(message)
+
+        try:
+            if self.engine.limits and not self._routes.exempt(scope):
+                await run_async(self.engine.enter(visit.view, visit.admission))
+            await self.app(scope, visit.body.receive, send_with_headers)
+        except (RateLimitExceeded, LimiterUnavailable) as error:
+            if started:
+                raise
+            response = await respond(error, answer(error, visit), visit.view.raw, app)
+            await response(scope, receive, send_with_headers)
+        except Exception:  # outside of here it becomes a 500, which is not sent through us
+            if not started:
+                await run_async(self.engine.settle(visit.view, visit.admission, 500, Headers()))
+            raise
+
+    async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Close what was opened before the server hears that the application is down, and stops to run us."""
+
+        async def send_closed(message: Message) -> None:
+            if message["type"] != "lifespan.startup.complete":
+                await run_async(self.engine.close(on_loop=True))
+                await run_in_threadpool(run, self.engine.close(on_loop=False))
+            await send(message)
+
+        await self.app(scope, receive, send_closed)

@@ -1,0 +1,190 @@
+"""One HTTP request as limits look at it, and what the middleware keeps of it."""
+
+from collections.abc import MutableMapping
+from typing import Any, cast
+
+from starlette.datastructures import Headers
+from starlette.requests import HTTPConnection, Request
+from starlette.types import Message, Receive
+
+from jwtlimit_core import Admission, ConfigError, Engine, Response
+from jwtlimit_core.body import MOST_BODY_BYTES
+from jwtlimit_core.flow import Call, run_async
+
+__all__ = ["Body", "View", "Visit"]
+
+Scope = MutableMapping[str, Any]
+
+_VISIT = "jwtlimit"  # in the scope of a request
+
+
+class Body:
+    """The messages of one request, passed on one by one, and the start of its body, remembered for limits by a field.
+
+    What is looked at before the application asked for it is kept for it, whatever it is.
+    """
+
+    __slots__ = ("_chunks", "_early", "_receive", "_size", "_whole")
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._early: list[Message] = []  # seen by us, but not by the application yet
+        self._chunks: list[bytes] = []
+        self._size = 0
+        self._whole = False
+
+    async def receive(self) -> Message:
+        """Return the next message for the application."""
+        return self._early.pop(0) if self._early else await self._next()
+
+    async def read(self, most_bytes: int) -> bytes | None:
+        """Return the whole body; None where it is longer than *most_bytes*, or the client left."""
+        while not self._whole and self._size <= most_bytes:
+            message = await self._next()
+            self._early.append(message)
+            if message["type"] == "http.disconnect":
+                return None
+        return b"".join(self._chunks) if self._size <= most_bytes else None
+
+    def reader(self) -> Receive:
+        """Return a `receive` that takes nothing away from the application; to be used before that is called."""
+        position = 0
+
+        async def receive() -> Message:
+            nonlocal position
+            if position == len(self._early):
+                self._early.append(await self._next())
+            position += 1
+            return self._early[position - 1]
+
+        return receive
+
+    async def _next(self) -> Message:
+        message = await self._receive()
+        if message["type"] == "http.request":
+            chunk = message.get("body", b"")
+            self._size += len(chunk)
+            self._chunks.append(chunk)
+            if self._size > MOST_BODY_BYTES:
+                self._chunks.clear()
+            self._whole = not message.get("more_body", False)
+        return message
+
+
+class View:
+    """A request, as the engine looks at it.
+
+    Args:
+        scope: What the server says of it. Applications below change its path, so it is read now.
+        body: Its messages; None without the middleware.
+        raw: The framework's own object; made when somebody asks for it where it is left out.
+    """
+
+    __slots__ = ("_body", "_raw", "method", "path", "peer", "scope")
+
+    awaits = True
+
+    def __init__(self, scope: Scope, body: Body | None, raw: HTTPConnection | None = None) -> None:
+        self.scope = scope
+        self.method: str = scope.get("method", "GET")  # a WebSocket begins with a GET
+        self.path = path = scope["path"]
+        root = scope.get("root_path")
+        if root and path.startswith(root) and path[len(root) : len(root) + 1] in ("", "/"):
+            self.path = path[len(root) :]
+        client = scope.get("client")
+        self.peer: str | None = client[0] if client else None
+        self._body = body
+        self._raw = raw
+
+    @property
+    def raw(self) -> Any:
+        """The framework's own."""
+        if self._raw is None:
+            self._raw = Request(self.scope, cast("Body", self._body).reader())
+        return self._raw
+
+    def header(self, name: str) -> str | None:
+        """Return the value of a header."""
+        wanted = name.lower().encode("latin-1")
+        for key, value in self.scope["headers"]:
+            if key == wanted:
+                text: str = value.decode("latin-1")
+                return text
+        return None
+
+    def header_lines(self, name: str) -> list[str]:
+        """Return the values of all its lines."""
+        wanted = name.lower().encode("latin-1")
+        return [value.decode("latin-1") for key, value in self.scope["headers"] if key == wanted]
+
+    def body(self, most_bytes: int) -> Call:
+        """Return how to get the body."""
+        if self._body is None:
+            raise ConfigError(
+                "a limit by a field needs RateLimitMiddleware, which sees the body first: add it to the application"
+            )
+        return Call(self._body.read, (most_bytes,), awaits=True)
+
+    def user(self) -> Call:
+        """Return how to get the identity of the user that AuthenticationMiddleware found."""
+        return Call(_user, (self.scope,))
+
+
+class Visit:
+    """What the middleware keeps of a request, for all limits below it.
+
+    Attributes:
+        engine: Whose limits hold.
+        enabled: Whether they do, for this request.
+        body: Its messages.
+        view: The request as it came.
+        admission: What it was charged; ``request.state.jwtlimit`` is the same.
+        refused: The answer to a refusal that was raised inside the application, which finds words of its own for it.
+    """
+
+    __slots__ = ("admission", "body", "enabled", "engine", "refused", "view")
+
+    def __init__(self, engine: Engine, scope: Scope, receive: Receive) -> None:
+        self.engine = engine
+        self.enabled = engine.enabled
+        self.body = Body(receive)
+        self.view = View(scope, self.body)
+        self.admission: Admission = engine.admission(self.view)
+        self.refused: Response | None = None
+        scope.setdefault("state", {})["jwtlimit"] = self.admission
+        scope[_VISIT] = self
+
+    async def leave(self, message: Message) -> Message:
+        """Settle what was charged, now that the answer begins with *message*, and return that with our headers."""
+        status = message["status"]
+        if self.admission.charges:
+            headers = Headers(raw=list(message.get("headers", ())))
+            await run_async(self.engine.settle(self.view, self.admission, status, headers))
+        ours = self.engine.headers(self.admission, status)
+        if self.refused is not None and self.refused.status == status:
+            ours = self.refused.headers
+        if not ours:
+            return message
+        raw = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in ours]
+        names = {name for name, _ in raw}
+        return {**message, "headers": [*(pair for pair in message.get("headers", ()) if pair[0].lower() not in names), *raw]}
+
+    @staticmethod
+    def of(connection: HTTPConnection) -> "Visit | None":
+        """Return the visit that *connection* is on, None where there is no middleware."""
+        return connection.scope.get(_VISIT)
+
+
+def _user(scope: Scope) -> Any:
+    user = scope.get("user")
+    if user is None:
+        raise ConfigError(
+            "a limit is by user, but nobody says who that is: put AuthenticationMiddleware outside of RateLimitMiddleware, "
+            "or set user_key to a function of the request"
+        )
+    if not user.is_authenticated:
+        return None
+    try:
+        return user.identity
+    except NotImplementedError as error:
+        raise ConfigError(f"{type(user).__name__} has no identity: set user_key to a function of the request") from error
