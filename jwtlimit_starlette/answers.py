@@ -102,7 +102,8 @@ def _handler(
 def add_exception_handlers(app: Starlette) -> None:
     """Let *app* answer refusals itself, where they are raised in views: inside of its middleware, as it does other exceptions.
 
-    Without this, `RateLimitMiddleware` answers them. Its own handlers for 429, 503 and ``HTTPException`` are asked as ever.
+    Without this, `RateLimitMiddleware` answers them. A mounted application needs it, since it answers with 500 else. Its own
+    handlers for 429, 503 and ``HTTPException`` are asked as ever.
     """
     app.add_exception_handler(RateLimitExceeded, _answer)
     app.add_exception_handler(LimiterUnavailable, _answer)

@@ -1,0 +1,278 @@
+"""The Starlette middleware as a neighbour: what passes through it passes as it is."""
+
+import asyncio
+import contextvars
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.background import BackgroundTask
+from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+
+from adapters.starlette_client import Answer, Sent, ask, get, hello, make_app, make_exceeded, scope_of, statuses
+from jwtlimit_core import Limit
+from jwtlimit_core.testing import ManualClock
+from jwtlimit_starlette import RateLimitMiddleware, rate_limit
+
+ONE = [Limit("api", "1/m")]
+TEN = [Limit("api", "10/m")]
+STATE = contextvars.ContextVar("STATE", default="outside")
+
+
+def test_streaming_answer_is_sent_as_it_is_made() -> None:
+    made: list[int] = []
+    seen: list[int] = []
+
+    async def chunks() -> AsyncIterator[str]:
+        for number in range(3):
+            made.append(number)
+            yield f"{number}\n"
+
+    async def stream(request: Request) -> StreamingResponse:
+        return StreamingResponse(chunks())
+
+    async def send(message: Any) -> None:
+        if message.get("body"):
+            seen.append(len(made))
+
+    asyncio.run(make_app(Route("/", stream), limits=ONE)(scope_of(), Sent().receive, send))
+    assert seen == [1, 2, 3]
+
+
+def test_background_task_runs_after_the_answer() -> None:
+    happened: list[str] = []
+    answer = Answer()
+
+    async def endpoint(request: Request) -> Response:
+        return Response("", background=BackgroundTask(lambda: happened.append(f"background after {len(answer.messages)}")))
+
+    asyncio.run(make_app(Route("/", endpoint), limits=ONE)(scope_of(), Sent().receive, answer.send))
+    assert happened == ["background after 2"]
+
+
+def test_context_variables_pass_in_both_directions() -> None:
+    seen: list[str] = []
+
+    async def endpoint(request: Request) -> Response:
+        seen.append(STATE.get())
+        STATE.set("inside")
+        return Response("")
+
+    app = make_app(Route("/", endpoint), limits=ONE)
+
+    async def around(scope: Any, receive: Any, send: Any) -> None:
+        STATE.set("around")
+        await app(scope, receive, send)
+        seen.append(STATE.get())
+
+    asyncio.run(ask(around))
+    assert seen == ["around", "inside"]
+
+
+@pytest.mark.parametrize("limits", [[], TEN, [Limit("api", "9/m", key="field:user")]])
+def test_client_that_leaves_is_noticed_by_the_application(limits: Any) -> None:
+    seen: list[str] = []
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            await request.body()
+        except ClientDisconnect:
+            seen.append("gone")
+        return Response("")
+
+    app = make_app(Route("/", endpoint, methods=["POST"]), limits=limits)
+    get(app, method="POST", chunks=[b'{"user"'], leaves=True, headers={"content-type": "application/json"})
+    assert seen == ["gone"]
+
+
+def test_messages_of_extensions_pass_as_they_are() -> None:
+    trailers = {"type": "http.response.trailers", "headers": [(b"x", b"y")], "more_trailers": False}
+    path = {"type": "http.response.pathsend", "path": "/tmp/x"}
+    start = {"type": "http.response.start", "status": 200, "headers": ((b"X-A", b"1"),), "trailers": True}
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        for message in (start, path, trailers):
+            await send(message)
+
+    answer = get(RateLimitMiddleware(app, limits=ONE, clock=ManualClock()))
+    assert answer.messages[1:] == [path, trailers]
+    assert answer.messages[1] is path
+    assert answer.messages[0]["trailers"] is True
+    assert answer.messages[0]["headers"][0] == (b"X-A", b"1")
+    assert start["headers"] == ((b"X-A", b"1"),)  # the application's own is not written to
+
+
+def test_each_of_our_headers_has_one_value_whoever_set_it_before() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        headers = [(b"RateLimit", b"theirs"), (b"ratelimit", b"again"), (b"RateLimit-Policy", b"theirs")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body"})
+
+    answer = get(RateLimitMiddleware(app, limits=ONE, clock=ManualClock()))
+    assert [name for name, _ in answer.messages[0]["headers"]] == [b"ratelimit-policy", b"ratelimit"]
+    assert answer.ours[2:] == [['"api";q=1;w=60'], ['"api";r=0;t=60']]
+
+
+def test_answer_without_headers_gets_ours() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 204})
+
+    assert get(RateLimitMiddleware(app, limits=ONE, clock=ManualClock())).ours[3] == ['"api";r=0;t=60']
+
+
+def test_websocket_passes_untouched_and_uncharged() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.append((receive, send, {key for key in scope if key not in before}))
+
+    seen: list[Any] = []
+    middleware = RateLimitMiddleware(app, limits=ONE)
+    for _ in range(3):
+        scope = scope_of() | {"type": "websocket"}
+        del scope["method"]
+        before = set(scope)
+        answer, sent = Answer(), Sent()
+        receive, send = sent.receive, answer.send
+        asyncio.run(middleware(scope, receive, send))
+        assert seen.pop() == (receive, send, {"jwtlimit"})
+
+
+# Exceptions ------------------------------------------------------------------------------------------------------
+
+
+def failing(error: Exception, *, after: list[Any] | None = None) -> Any:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        calls.append(scope["path"])
+        for message in after or []:
+            await send(message)
+        raise error
+
+    calls: list[str] = []
+    app.calls = calls  # type: ignore[attr-defined]
+    return app
+
+
+@pytest.mark.parametrize("error", [RuntimeError("theirs"), make_exceeded()])
+def test_exception_after_the_start_of_the_answer_is_raised_as_it_is(error: Exception) -> None:
+    refunds: list[int] = []
+    app = failing(error, after=[{"type": "http.response.start", "status": 200, "headers": []}])
+    limit = Limit("api", "9/m", refund_when=lambda status, headers: refunds.append(status))
+    answer = Answer()
+    with pytest.raises(type(error)) as caught:
+        asyncio.run(RateLimitMiddleware(app, limits=[limit])(scope_of(), Sent().receive, answer.send))
+    assert caught.value is error
+    assert (len(app.calls), len(answer.messages), refunds) == (1, 1, [200])
+
+
+def test_exception_of_the_application_passes_and_is_settled_as_a_500() -> None:
+    settled: list[Any] = []
+    error = RuntimeError("theirs")
+    app = failing(error)
+
+    def refund(status: int, headers: Any) -> bool:
+        settled.append((status, len(headers)))
+        return status == 500
+
+    middleware = RateLimitMiddleware(app, limits=[Limit("api", "1/m", refund_when=refund)])
+    for _ in range(3):
+        with pytest.raises(RuntimeError) as caught:
+            get(middleware)
+        assert caught.value is error
+    assert (settled, len(app.calls)) == ([(500, 0)] * 3, 3)
+
+
+def test_refusal_that_leaves_the_application_is_answered_and_it_is_called_once() -> None:
+    app = failing(make_exceeded())
+    answer = get(RateLimitMiddleware(app))
+    assert (answer.status, len(app.calls), answer.ours[1]) == (429, 1, ["20"])
+
+
+def test_refund_sees_the_headers_of_the_answer() -> None:
+    async def endpoint(request: Request) -> Response:
+        return Response("", headers={"X-Cached": "yes"})
+
+    limit = Limit("api", "1/m", refund_when=lambda status, headers: headers.get("x-cached") == "yes")
+    assert statuses(make_app(Route("/", endpoint), limits=[limit]), count=3) == [200] * 3
+
+
+def test_cancelled_request_leaves_the_next_ones_alone() -> None:
+    waiting = asyncio.Semaphore(0)
+
+    async def slow(request: Request) -> Response:
+        waiting.release()
+        await asyncio.get_running_loop().create_future()
+        return Response("")
+
+    app = make_app(Route("/slow", slow), Route("/", hello), limits=TEN)
+
+    async def drive() -> list[int]:
+        tasks = [asyncio.create_task(ask(app, "/slow")) for _ in range(9)]
+        for _ in tasks:
+            await waiting.acquire()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return [(await ask(app)).status for _ in range(2)]
+
+    assert asyncio.run(drive()) == [200, 429]  # cancelled, but charged
+
+
+# Neighbours ------------------------------------------------------------------------------------------------------
+
+ORIGIN = {"Origin": "https://example.com"}
+
+
+def test_refusal_inside_of_cors_can_be_read_by_the_browser() -> None:
+    cors = Middleware(CORSMiddleware, allow_origins=["https://example.com"], expose_headers=["Retry-After"])
+    app = make_app(limits=ONE, around=[cors])
+    for _ in range(3):
+        assert get(app, method="OPTIONS", headers=ORIGIN | {"Access-Control-Request-Method": "GET"}).status == 200
+    answers = [get(app, headers=ORIGIN) for _ in range(2)]
+    assert [answer.status for answer in answers] == [200, 429]
+    for answer in answers:
+        assert answer.headers["access-control-allow-origin"] == "https://example.com"
+        assert answer.headers["access-control-expose-headers"] == "Retry-After"
+
+
+class Passing(BaseHTTPMiddleware):
+    async def dispatch(self, request: Request, call_next: Any) -> Response:
+        await request.body()
+        response: Response = await call_next(request)
+        response.headers["X-Passed"] = "yes"
+        return response
+
+
+@pytest.mark.parametrize("neighbour", [Passing, GZipMiddleware])
+@pytest.mark.parametrize("side", ["around", "inside"])
+def test_other_middleware_may_be_on_either_side(neighbour: Any, side: str) -> None:
+    async def echo(request: Request) -> Response:
+        return PlainTextResponse(await request.body())
+
+    limits = [Limit("api", "1/m", key="field:user")]
+    app = make_app(Route("/", echo, methods=["POST"]), limits=limits, **{side: [Middleware(neighbour)]})
+    options: Any = {"method": "POST", "headers": {"content-type": "application/json"}, "chunks": [b'{"user":', b'"ann"}']}
+    answers = [get(app, **options) for _ in range(2)]
+    assert [answer.status for answer in answers] == [200, 429]
+    assert answers[0].text == '{"user":"ann"}'
+    assert answers[0].ours[2] == ['"api";q=1;w=60']
+
+
+def test_nested_middleware_charges_each_its_own_and_the_headers_are_of_the_outer() -> None:
+    inner = make_app(Route("/", rate_limit("9/m", name="view")(hello)), limits=[Limit("inner", "2/m")])
+    app = make_app(Mount("/in", inner), Route("/out", hello), limits=[Limit("outer", "3/m")])
+    answers = [get(app, "/in/") for _ in range(4)]
+    assert [answer.status for answer in answers] == [200, 200, 429, 429]
+    assert answers[0].ours[2] == ['"outer";q=3;w=60']
+    assert [answer.json["violated-policies"] for answer in answers[2:]] == [["inner"], ["outer"]]
+    assert answers[2].ours[2] == ['"inner";q=2;w=60']
+
+
+def test_outer_middleware_without_limits_leaves_the_headers_of_the_inner() -> None:
+    app = make_app(Mount("/", Starlette(routes=[Mount("/in", make_app(limits=ONE))])))
+    assert get(app, "/in/").ours[2] == ['"api";q=1;w=60']
