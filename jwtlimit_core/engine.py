@@ -223,11 +223,16 @@ class Engine:
             limiters = [self.config.rate_limiter]
         for limiter in limiters:
             yield Call(limiter.reset, (key,), awaits(limiter.reset))
+        for known, limiter in list(self._limiters.items()):  # those of the other colour remember refusals, too
+            if known[0] == name and known[3] is not colour:
+                limiter.forget(key)
 
     def reset_all(self) -> None:
         """Give everybody the full quota back; meant for tests."""
-        for name, rate, on_failure, _ in list(self._limiters):
+        for (name, rate, on_failure, on_loop), limiter in list(self._limiters.items()):
             self._limiter(name, rate, on_loop=False, on_failure=on_failure).reset_all()
+            if on_loop:  # it remembers refusals, too
+                limiter.forget()
         own = None if self.config is None else self.config.rate_limiter
         if own is not None and hasattr(own, "reset_all"):  # a provider of the application need not have it
             own.reset_all()

@@ -170,6 +170,14 @@ class StoreLimiter:
         finally:
             self._refusals.forget(key)
 
+    def forget(self, key: str | None = None) -> None:
+        """Forget what this process knows of *key*, or of all keys, since another limiter of the same counts gave them back."""
+        if key is None:
+            self._local.reset_all()
+        else:
+            self._local.reset(key)
+        self._refusals.forget(key)
+
     # The other flows ------------------------------------------------------------------------------------------
 
     def _take(self, key: str, n: int) -> Flow[Decision]:
