@@ -110,6 +110,17 @@ def statuses(app: Any, path: str = "/", count: int = 4, **options: Any) -> list[
     return asyncio.run(ask_all())
 
 
+def connect(app: Any, path: str) -> Answer:
+    """Open a WebSocket, to an application that asks for nothing more."""
+    path, _, query = path.partition("?")
+    scope = scope_of(path, query_string=query.encode()) | {"type": "websocket", "scheme": "ws", "subprotocols": []}
+    del scope["method"]
+    sent, answer = Sent(), Answer()
+    sent.left = [{"type": "websocket.connect"}]
+    asyncio.run(app(scope, sent.receive, answer.send))
+    return answer
+
+
 async def hello(request: Request) -> PlainTextResponse:
     return PlainTextResponse("hello")
 
