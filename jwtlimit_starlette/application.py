@@ -10,6 +10,7 @@ from starlette.types import ASGIApp
 from jwtlimit_core import AsyncProcessor, ConfigError, Engine, Processor
 from jwtlimit_core.flow import run_async
 from jwtlimit_starlette.middleware import RateLimitMiddleware
+from jwtlimit_starlette.routes import routes_of
 from jwtlimit_starlette.view import Visit
 
 __all__ = ["get_processor", "get_sync_processor", "reset", "reset_all"]
@@ -89,6 +90,6 @@ def _everything(app: Any) -> Iterator[Any]:
     if getattr(app, "middleware_stack", app) is None:
         app.middleware_stack = app.build_middleware_stack()  # as its first request will do
     yield app
-    for below in (getattr(app, "middleware_stack", None), getattr(app, "app", None), *(getattr(app, "routes", None) or ())):
+    for below in (getattr(app, "middleware_stack", None), getattr(app, "app", None), *(routes_of(app) or ())):
         if below is not None:
             yield from _everything(below)

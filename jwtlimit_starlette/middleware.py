@@ -95,7 +95,7 @@ class RateLimitMiddleware:
             await send(message)
 
         try:
-            if self.engine.limits and not self._routes.exempt(scope):
+            if not self._routes.exempt(scope) and self.engine.limits:
                 await run_async(self.engine.enter(visit.view, visit.admission))
             await self.app(scope, visit.body.receive, send_with_headers)
         except (RateLimitExceeded, LimiterUnavailable) as error:

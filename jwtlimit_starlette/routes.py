@@ -9,7 +9,7 @@ from starlette.types import Scope
 
 from jwtlimit_core.decoration import is_exempt
 
-__all__ = ["LIMITED", "Routes", "layers"]
+__all__ = ["LIMITED", "Routes", "layers", "routes_of"]
 
 LIMITED = "_jwtlimit_limited"  # on an endpoint: itself, and what it became by `rate_limit`
 
@@ -24,7 +24,7 @@ class Routes:
     """
 
     def __init__(self, app: Any) -> None:
-        self._router = next((layer for layer in layers(app) if hasattr(layer, "routes")), None)
+        self._router = next((layer for layer in layers(app) if routes_of(layer) is not None), None)
         self._has_exempt: bool | None = None
 
     def exempt(self, scope: Scope) -> bool:
@@ -35,7 +35,7 @@ class Routes:
             endpoints = list(_endpoints(self._router.routes))
             self._has_exempt = any(map(is_exempt, endpoints))
             _warn_of_limits_in_vain(endpoints)
-        return self._has_exempt and _finds_exempt(self._router.routes, scope) is True
+        return self._has_exempt and _finds_exempt(self._router.routes, scope)
 
 
 def layers(app: Any) -> Iterator[Any]:
@@ -45,32 +45,35 @@ def layers(app: Any) -> Iterator[Any]:
         app = getattr(app, "app", None)
 
 
+def routes_of(app: Any) -> list[Any] | None:
+    """Return the routes of *app*, None where it has none of the kind that Starlette knows."""
+    routes = getattr(app, "routes", None)
+    return routes if isinstance(routes, list) else None
+
+
 def _flat(routes: Iterable[Any]) -> Iterator[Any]:
     """Yield *routes*, and in the place of a router that FastAPI included what it has."""
     for route in routes:
         if hasattr(route, "effective_route_contexts"):
             for each in route.effective_route_contexts():
                 yield getattr(each, "starlette_route", None) or each
-        else:
+        elif hasattr(route, "matches"):  # of another framework, if not
             yield route
 
 
 def _endpoints(routes: Iterable[Any]) -> Iterator[Any]:
     for route in _flat(routes):
         yield getattr(route, "endpoint", None) or getattr(route, "app", None)
-        yield from _endpoints(getattr(route, "routes", None) or ())
+        yield from _endpoints(routes_of(route) or ())
 
 
-def _finds_exempt(routes: Iterable[Any], scope: Scope) -> bool | None:
-    """Say whether the endpoint that *routes* have for *scope* is exempt; None where they have none."""
+def _finds_exempt(routes: Iterable[Any], scope: Scope) -> bool:
+    """Say whether *routes* have an endpoint for *scope*, and it is exempt."""
     for route in _flat(routes):
         match, child = route.matches(scope)
         if match is Match.FULL:
-            below = getattr(route, "routes", None)
-            if is_exempt(child["endpoint"]) or not below:
-                return is_exempt(child["endpoint"])
-            return _finds_exempt(below, {**scope, **child})
-    return None
+            return is_exempt(child.get("endpoint")) or _finds_exempt(routes_of(route) or (), {**scope, **child})
+    return False
 
 
 def _warn_of_limits_in_vain(endpoints: list[Any]) -> None:

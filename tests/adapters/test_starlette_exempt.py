@@ -14,7 +14,7 @@ from starlette.staticfiles import StaticFiles
 
 from adapters.starlette_client import hello, make_app, statuses
 from jwtlimit_core import Limit
-from jwtlimit_starlette import RateLimitMiddleware, exempt, rate_limit
+from jwtlimit_starlette import RateLimitMiddleware, exempt, rate_limit, reset_all
 
 ONE = [Limit("api", "1/m")]
 FREE, CHARGED = [200, 200, 200], [200, 429, 429]
@@ -127,3 +127,17 @@ def test_routes_are_matched_only_where_something_is_exempt(matched: Any, looks: 
     routes: list[BaseRoute] = [Watched("/", matched)]
     assert statuses(make_app(*routes, limits=ONE), count=1) == [200]
     assert len(asked) == (2 if looks else 1)
+
+
+def test_application_of_another_framework_may_be_mounted() -> None:
+    class Other:
+        def __init__(self, routes: Any) -> None:
+            self.routes = routes
+
+        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+            await PlainTextResponse("")(scope, receive, send)
+
+    app = make_app(Mount("/a", Other(print)), Mount("/b", Other(["x"])), Route("/free", free), limits=ONE)
+    assert [statuses(app, path, 1) for path in ("/a/x", "/free", "/b/x")] == [[200], [200], [429]]
+    reset_all(app)
+    assert statuses(app, "/b/x", 2) == [200, 429]

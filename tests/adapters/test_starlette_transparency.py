@@ -276,3 +276,11 @@ def test_nested_middleware_charges_each_its_own_and_the_headers_are_of_the_outer
 def test_outer_middleware_without_limits_leaves_the_headers_of_the_inner() -> None:
     app = make_app(Mount("/", Starlette(routes=[Mount("/in", make_app(limits=ONE))])))
     assert get(app, "/in/").ours[2] == ['"api";q=1;w=60']
+
+
+def test_refusal_that_leaves_through_other_middleware_is_answered() -> None:
+    async def refuse(request: Request) -> Response:
+        raise make_exceeded()
+
+    app = make_app(Route("/", refuse), inside=[Middleware(Passing), Middleware(GZipMiddleware)])
+    assert (get(app).status, get(app).ours[1]) == (429, ["20"])
