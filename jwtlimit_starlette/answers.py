@@ -31,32 +31,34 @@ Refusal = RateLimitExceeded | LimiterUnavailable
 
 
 class Answered(HTTPException):
-    """A refusal that is answered rightly by whoever knows of `HTTPException`, too; its answer was found already."""
+    """A refusal that is answered rightly by whoever knows of `HTTPException` alone; its answer was found already."""
 
-    def __init__(self, error: Refusal, answer: jwtlimit_core.Response) -> None:
+    answer: jwtlimit_core.Response
+
+    def _become(self, error: Refusal, answer: jwtlimit_core.Response) -> None:
         HTTPException.__init__(self, answer.status, json.loads(answer.body)["detail"], dict(answer.headers))
-        self.answer = answer
-        vars(self).update(vars(error))
+        vars(self).update(vars(error), answer=answer)
 
 
 class TooManyRequests(RateLimitExceeded, Answered):
-    """What `RateLimit` raises."""
+    """What `RateLimit` raises; first of its own kind, so that handlers for that are found first."""
 
-    __init__ = Answered.__init__
+    def __init__(self, error: Refusal, answer: jwtlimit_core.Response) -> None:
+        self._become(error, answer)
 
 
 class ServiceUnavailable(LimiterUnavailable, Answered):
     """The same for a store that gave no answer."""
 
-    __init__ = Answered.__init__
+    def __init__(self, error: Refusal, answer: jwtlimit_core.Response) -> None:
+        self._become(error, answer)
 
 
 def as_http(error: Refusal | Answered, answer: jwtlimit_core.Response) -> Answered:
     """Return *error* as an `HTTPException` that is one of its own kind, too."""
     if isinstance(error, Answered):
         return error
-    kind: type[Answered] = TooManyRequests if isinstance(error, RateLimitExceeded) else ServiceUnavailable
-    made = kind(error, answer)
+    made = TooManyRequests(error, answer) if isinstance(error, RateLimitExceeded) else ServiceUnavailable(error, answer)
     made.__cause__ = error
     return made
 

@@ -1,19 +1,16 @@
 """One HTTP request as limits look at it, and what the middleware keeps of it."""
 
-from collections.abc import MutableMapping
 from typing import Any, cast
 
-from starlette.datastructures import Headers
+from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection, Request
-from starlette.types import Message, Receive
+from starlette.types import Message, Receive, Scope
 
 from jwtlimit_core import Admission, ConfigError, Engine, Response
 from jwtlimit_core.body import MOST_BODY_BYTES
 from jwtlimit_core.flow import Call, run_async
 
 __all__ = ["Body", "View", "Visit"]
-
-Scope = MutableMapping[str, Any]
 
 _VISIT = "jwtlimit"  # in the scope of a request
 
@@ -105,12 +102,8 @@ class View:
 
     def header(self, name: str) -> str | None:
         """Return the value of a header."""
-        wanted = name.lower().encode("latin-1")
-        for key, value in self.scope["headers"]:
-            if key == wanted:
-                text: str = value.decode("latin-1")
-                return text
-        return None
+        lines = self.header_lines(name)
+        return lines[0] if lines else None
 
     def header_lines(self, name: str) -> list[str]:
         """Return the values of all its lines."""
@@ -156,18 +149,15 @@ class Visit:
 
     async def leave(self, message: Message) -> Message:
         """Settle what was charged, now that the answer begins with *message*, and return that with our headers."""
-        status = message["status"]
+        status, headers = message["status"], MutableHeaders(raw=list(message.get("headers", ())))
         if self.admission.charges:
-            headers = Headers(raw=list(message.get("headers", ())))
             await run_async(self.engine.settle(self.view, self.admission, status, headers))
         ours = self.engine.headers(self.admission, status)
         if self.refused is not None and self.refused.status == status:
             ours = self.refused.headers
-        if not ours:
-            return message
-        raw = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in ours]
-        names = {name for name, _ in raw}
-        return {**message, "headers": [*(pair for pair in message.get("headers", ()) if pair[0].lower() not in names), *raw]}
+        for name, value in ours:
+            headers[name] = value
+        return {**message, "headers": headers.raw}
 
     @staticmethod
     def of(connection: HTTPConnection) -> "Visit | None":

@@ -9,10 +9,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from adapters.starlette_client import FORM, JSON, Answer, get, make_app, scope_of, statuses
+from adapters.starlette_client import FORM, JSON, Answer, Sent, get, make_app, scope_of, statuses
 from jwtlimit_core import Limit
 from jwtlimit_core.body import MOST_BODY_BYTES
 from jwtlimit_starlette import rate_limit
+from jwtlimit_starlette.view import Body
 
 BY_USER = [Limit("login", "1/m", key="field:user")]
 ANN = [b'{"user"', b': "a', b'nn"}']
@@ -146,3 +147,15 @@ def test_function_of_a_limit_may_read_the_body_itself(before: Any) -> None:
     assert [answer.status for answer in answers] == [200, 429]
     assert answers[0].json == [chunk.decode() for chunk in [*ANN, b""]]
     assert get(app, method="POST", headers=JSON, chunks=[b'{"user": "bob"}']).status == 200
+
+
+def test_long_body_that_nobody_asked_for_is_not_kept() -> None:
+    sent = Sent([b"x" * 8192] * 100)
+    body = Body(sent.receive)
+
+    async def drain() -> None:
+        while sent.left:
+            assert (await body.receive())["body"] == b"x" * 8192
+            assert sum(map(len, body._chunks)) <= MOST_BODY_BYTES
+
+    asyncio.run(drain())

@@ -1,5 +1,6 @@
 """Refusals raised anywhere in a Starlette application, and its own handlers: each wins, and gets our headers once."""
 
+import threading
 from typing import Any
 
 import pytest
@@ -136,6 +137,18 @@ def test_handlers_of_ours_answer_without_the_middleware() -> None:
     add_exception_handlers(app)
     answer = get(app)
     assert (answer.status, answer.ours) == (429, OURS_EXCEEDED)
+
+
+@pytest.mark.parametrize("source", ["middleware", "endpoint"])
+def test_plain_handler_runs_in_the_pool(source: str) -> None:
+    threads: list[int] = []
+
+    def handler(request: Request, error: Any) -> Response:
+        threads.append(threading.get_ident())
+        return plain(request, error)
+
+    refused(refusing(source, {429: handler}))
+    assert threads != [threading.get_ident()]
 
 
 async def inner(request: Request, error: Any) -> Response:
