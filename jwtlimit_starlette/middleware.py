@@ -78,10 +78,13 @@ class RateLimitMiddleware:
             await self._live(scope, receive, send)
             return
         visit = Visit(self.engine, scope, receive)
-        if scope["type"] == "http" and visit.enabled:
-            await self._limit(visit, scope, receive, send)
-        else:
-            await self.app(scope, receive, send)
+        try:
+            if scope["type"] == "http" and visit.enabled:
+                await self._limit(visit, scope, receive, send)
+            else:
+                await self.app(scope, receive, send)
+        finally:
+            visit.view.release()
 
     async def _limit(self, visit: Visit, scope: Scope, receive: Receive, send: Send) -> None:
         app = self._wrapped or scope.get("app")  # asked now: applications below put themselves there

@@ -144,11 +144,12 @@ def test_state_of_a_request_has_its_decision_and_claims() -> None:
         ("/v1", "/v1/health", True),
         ("/v1", "/v1health", False),
         ("/v1", "/v2/health", False),
+        ("/v2", "/v2health", True),
         ("/health", "/health", False),
     ],
 )
 def test_exempt_paths_are_below_the_root_path(root: str, path: str, passes: bool) -> None:
-    app = make_app(limits=ONE, exempt_paths=["/health"])
+    app = make_app(limits=ONE, exempt_paths=["/health", "/v2health"])
     assert statuses(app, path, 2, root_path=root)[1] == (404 if passes else 429)
 
 
@@ -183,7 +184,7 @@ class Identified(BaseUser):
 
     @property
     def is_authenticated(self) -> bool:
-        return True
+        return self.name != "guest"
 
     @property
     def identity(self) -> str:
@@ -197,6 +198,7 @@ def test_limit_by_user_takes_the_identity_of_whom_authentication_found() -> None
     for name in ("ann", "bob"):
         assert statuses(app, count=2, headers={"X-User": name}) == [200, 429]
     assert statuses(app, count=3) == [200] * 3
+    assert statuses(app, count=3, headers={"X-User": "guest"}) == [200] * 3
     with pytest.raises(ConfigError, match="Identified has no identity: set user_key"):
         get(app, headers={"X-User": "nobody"})
 

@@ -89,6 +89,13 @@ def test_handler_of_the_exception_comes_before_those_of_http(source: str, kind: 
     assert (answer.status, answer.ours, answer.text[:6]) == (429, OURS_EXCEEDED, "mine: ")
 
 
+def test_handler_of_the_status_comes_before_that_of_http_exceptions() -> None:
+    async def never(request: Request, error: Any) -> Response:
+        raise AssertionError("another one is nearer")
+
+    assert refused(refusing("middleware", {HTTPException: never, 429: plain})).text == "mine: TooManyRequests"
+
+
 def test_handler_gets_an_exception_with_status_detail_headers_and_cause() -> None:
     async def tell(request: Request, error: Any) -> Response:
         assert isinstance(error.__cause__, RateLimitExceeded)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextvars
+import gc
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -17,9 +18,10 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 
 from adapters.starlette_client import Answer, Sent, ask, get, hello, make_app, make_exceeded, scope_of, statuses
-from jwtlimit_core import Limit
+from jwtlimit_core import Admission, Limit
 from jwtlimit_core.testing import ManualClock
 from jwtlimit_starlette import RateLimitMiddleware, rate_limit
+from jwtlimit_starlette.view import Body, View, Visit
 
 ONE = [Limit("api", "1/m")]
 TEN = [Limit("api", "10/m")]
@@ -201,6 +203,13 @@ def test_refund_sees_the_headers_of_the_answer() -> None:
     assert statuses(make_app(Route("/", endpoint), limits=[limit]), count=3) == [200] * 3
 
 
+def test_refund_sees_a_refusal_by_a_later_limit() -> None:
+    limits = [Limit("ip", "2/m", refund_when=lambda status, headers: status == 429), Limit("all", "1/m", key="global")]
+    app = make_app(limits=limits)
+    answers = [get(app) for _ in range(4)]
+    assert [answer.json["violated-policies"] for answer in answers[1:]] == [["all"]] * 3
+
+
 def test_cancelled_request_leaves_the_next_ones_alone() -> None:
     waiting = asyncio.Semaphore(0)
 
@@ -284,3 +293,24 @@ def test_refusal_that_leaves_through_other_middleware_is_answered() -> None:
 
     app = make_app(Route("/", refuse), inside=[Middleware(Passing), Middleware(GZipMiddleware)])
     assert (get(app).status, get(app).ours[1]) == (429, ["20"])
+
+
+@pytest.mark.parametrize("settings", [{"limits": ONE}, {"enabled": False}, {"limits": [Limit("api", "9/m", key=str)]}])
+def test_request_leaves_no_garbage(settings: Any) -> None:
+    app = make_app(Route("/", rate_limit("9/m")(hello)), **settings)
+
+    def kept() -> int:
+        return sum(isinstance(each, View | Visit | Body | Admission) for each in gc.get_objects())
+
+    async def drive() -> None:
+        gc.collect()
+        gc.disable()
+        before = kept()
+        try:
+            for _ in range(3):
+                await app(scope_of(), Sent().receive, Answer().send)
+            assert kept() == before
+        finally:
+            gc.enable()
+
+    asyncio.run(drive())
