@@ -1,0 +1,167 @@
+"""`RateLimit` as a dependency of FastAPI."""
+
+from typing import Any
+
+import pytest
+from fastapi import APIRouter, Depends, FastAPI, Request, WebSocket
+from fastapi.responses import PlainTextResponse
+from starlette.exceptions import HTTPException as StarletteHTTPException
+
+from adapters.starlette_client import OURS_EXCEEDED, connect, get, statuses
+from jwtlimit_core import ConfigError, Limit, LimiterUnavailable, RateLimitExceeded
+from jwtlimit_core.testing import ManualClock
+from jwtlimit_starlette import (
+    RateLimit,
+    RateLimitMiddleware,
+    add_exception_handlers,
+)
+
+REFUSED = [200, 429, 429]
+
+
+def make_app(*, middleware: bool = True, app: Any = None, **settings: Any) -> FastAPI:
+    made = FastAPI(**(app or {}))
+    if middleware:
+        made.add_middleware(RateLimitMiddleware, clock=ManualClock(), **settings)
+    return made
+
+
+@pytest.mark.parametrize("middleware", [True, False])
+def test_dependency_refuses_without_any_handler(middleware: bool) -> None:
+    app = make_app(middleware=middleware)
+
+    @app.get("/{number}", dependencies=[Depends(RateLimit("1/20s", name="mine"))])
+    async def view(number: int) -> int:
+        return number
+
+    good, refused = get(app, "/1"), get(app, "/1")
+    assert (good.status, good.ours[2]) == (200, ['"mine";q=1;w=20'] if middleware else [])
+    assert (refused.status, refused.ours) == (429, OURS_EXCEEDED)
+    assert refused.json == {"detail": "A limit on requests was exceeded. Try again in 20 seconds."}
+
+
+@pytest.mark.parametrize("middleware", [True, False])
+def test_dependency_with_handlers_of_ours_is_problem_details(middleware: bool) -> None:
+    app = make_app(middleware=middleware)
+    add_exception_handlers(app)
+
+    @app.get("/", dependencies=[Depends(RateLimit("1/20s", name="mine"))])
+    async def view() -> str:
+        return ""
+
+    assert statuses(app, count=3) == REFUSED
+    refused = get(app)
+    assert (refused.ours, refused.json["violated-policies"]) == (OURS_EXCEEDED, ["mine"])
+
+
+@pytest.mark.parametrize("kind", [429, StarletteHTTPException, RateLimitExceeded])
+@pytest.mark.parametrize("ours", [True, False])
+def test_handler_of_the_application_answers_for_the_dependency_with_our_headers(kind: Any, ours: bool) -> None:
+    seen: list[Any] = []
+    app = make_app(on_refused=lambda decision, view: seen.append(decision.name))
+    if ours:
+        add_exception_handlers(app)
+
+    @app.exception_handler(kind)
+    async def mine(request: Request, error: Any) -> PlainTextResponse:
+        return PlainTextResponse("mine", 429, headers={"Retry-After": "7"})
+
+    @app.get("/", dependencies=[Depends(RateLimit("1/20s", name="mine"))])
+    async def view() -> str:
+        return ""
+
+    get(app)
+    refused = get(app)
+    assert (refused.text, refused.ours, seen) == ("mine", OURS_EXCEEDED, ["mine"])
+
+
+def test_answer_of_the_application_of_another_status_is_left_alone() -> None:
+    app = make_app()
+
+    @app.exception_handler(RateLimitExceeded)
+    async def lenient(request: Request, error: Any) -> PlainTextResponse:
+        return PlainTextResponse("stale")
+
+    @app.get("/", dependencies=[Depends(RateLimit("1/20s"))])
+    async def view() -> str:
+        return ""
+
+    get(app)
+    assert (get(app).status, get(app).ours) == (200, [[], [], [], []])
+
+
+def test_dependency_of_a_router_gives_each_endpoint_a_limit_and_one_of_a_name_all_together() -> None:
+    app = make_app()
+    for path, dependency in (("/each", RateLimit("1/m")), ("/all", RateLimit("1/m", name="all"))):
+        router = APIRouter(prefix=path, dependencies=[Depends(dependency)])
+
+        @router.get("/a")
+        async def a() -> str:
+            return "a"
+
+        @router.get("/b")
+        async def b() -> str:
+            return "b"
+
+        app.include_router(router)
+    assert [statuses(app, path, 2) for path in ("/each/a", "/each/b", "/all/a")] == [[200, 429]] * 3
+    assert statuses(app, "/all/b", 1) == [429]
+    assert get(app, "/each/a").json["detail"]
+    assert ".a" in get(app, "/each/a").headers["ratelimit"]
+
+
+def test_dependency_of_the_application_limits_handshakes_of_websockets_too() -> None:
+    app = make_app(app={"dependencies": [Depends(RateLimit("2/m"))]})
+
+    @app.websocket("/socket")
+    async def socket(socket: WebSocket) -> None:
+        await socket.accept()
+        await socket.close()
+
+    types = [[message["type"] for message in connect(app, "/socket").messages] for _ in range(3)]
+    assert types[0] == types[1] == ["websocket.accept", "websocket.close"]
+    assert "websocket.accept" not in types[2]
+
+
+def test_refusal_by_a_dependency_gives_back_what_was_charged_before_but_by_address() -> None:
+    app = make_app(limits=[Limit("ip", "9/m"), Limit("all", "9/m", key="global")])
+
+    @app.get("/", dependencies=[Depends(RateLimit("1/m"))])
+    async def view() -> str:
+        return ""
+
+    @app.get("/free")
+    async def free() -> str:
+        return ""
+
+    assert statuses(app, count=4) == [200, 429, 429, 429]
+    assert get(app, "/free").headers["ratelimit"] == '"ip";r=4;t=7, "all";r=7;t=7'
+
+
+def test_disabled_middleware_disables_dependencies() -> None:
+    app = make_app(enabled=False)
+
+    @app.get("/", dependencies=[Depends(RateLimit("1/m"))])
+    async def view() -> str:
+        return ""
+
+    assert statuses(app, count=3) == [200] * 3
+
+
+def test_dependency_for_a_store_that_is_down_is_503() -> None:
+    async def fail(request: Request) -> str:
+        raise LimiterUnavailable("down", retry_after=2)
+
+    app = make_app()
+
+    @app.get("/", dependencies=[Depends(RateLimit("1/m", key=fail))])
+    async def view() -> str:
+        return ""
+
+    answer = get(app)
+    assert (answer.status, answer.headers["retry-after"]) == (503, "2")
+
+
+def test_dependency_with_a_bad_rate_is_refused_at_once() -> None:
+    with pytest.raises(ConfigError):
+        RateLimit("often")
