@@ -95,7 +95,7 @@ class Decoration:
         function, limits = view, cast("tuple[Limit, ...]", ())
         if isinstance(own, _Limited) and own.wrapper is view and own.owner is self._owner:
             function, limits = own.function, own.limits
-        limit = self.limit_of(view)
+        limit = self.limit_of(function)
         if limit.awaits and not on_loop:
             raise ConfigError(f"limit {limit.name!r} has a coroutine function, but its view has no event loop: use plain ones")
         limits = (*limits, limit)
@@ -124,7 +124,10 @@ def is_exempt(view: object) -> bool:
 
 
 def _name_of(view: Function) -> str:
-    bound = view.func if isinstance(view, partial) else view
+    layer: Any = view
+    while layer is not None and not isinstance(layer, partial):
+        layer = getattr(layer, "__wrapped__", None)
+    bound = view if layer is None else layer.func
     owner = getattr(bound, "__self__", None)
     if owner is not None and not inspect.ismodule(
         owner
@@ -132,6 +135,9 @@ def _name_of(view: Function) -> str:
         kind = owner if inspect.isclass(owner) else type(owner)
         return f"{kind.__module__}.{kind.__qualname__}.{bound.__name__}"
     name = getattr(bound, "__name__", type(bound).__name__)
-    # Frameworks rename the functions that `View.as_view` makes, but leave their qualified names.
+    # Flask renames the functions that `View.as_view` makes, but leaves their qualified names; Django leaves both.
     qualified = getattr(bound, "__qualname__", name)
+    kind = getattr(bound, "view_class", None)
+    if inspect.isclass(kind) and qualified.endswith(name):
+        return f"{kind.__module__}.{kind.__qualname__}"
     return f"{bound.__module__}.{qualified if qualified.endswith(name) else name}"
