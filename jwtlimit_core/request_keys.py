@@ -5,6 +5,7 @@ from typing import Any
 
 from jwtlimit_core.body import MOST_BODY_BYTES, body_field, has_fields
 from jwtlimit_core.client_address import ClientAddresses
+from jwtlimit_core.errors import ConfigError
 from jwtlimit_core.flow import Call, Flow, awaits
 from jwtlimit_core.keys import SERVICE_KEY, resolve_key
 from jwtlimit_core.limit import KeyPart, Limit
@@ -77,6 +78,8 @@ class RequestKeys:
         if part.function is not None:
             value = yield ask(limit, part.function, view)
         elif self._user_key is not None:
+            if self._user_key_awaits and not view.awaits:
+                raise ConfigError("USER_KEY is a coroutine function: it must be a plain one here")
             value = yield Call(self._user_key, (view.raw,), self._user_key_awaits)
         else:
             value = yield view.user()
