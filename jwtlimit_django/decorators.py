@@ -1,0 +1,95 @@
+"""`rate_limit`, for functions of both colours and, by `method_decorator`, for classes."""
+
+import inspect
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ParamSpec, TypeVar, Unpack, cast
+
+from asgiref.sync import iscoroutinefunction
+from django.http import HttpRequest
+from django.utils.decorators import method_decorator
+
+from jwtlimit_core import ConfigError, Limit, Rate
+from jwtlimit_core.decoration import Decoration, LimitOptions, Owner
+from jwtlimit_core.flow import run, run_async
+from jwtlimit_django.passage import Passage
+
+__all__ = ["rate_limit"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_owner = Owner()  # it only names limits; all decorated views of a process are one application's
+
+
+def rate_limit(rate: Rate | str | None = None, **options: Unpack[LimitOptions]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Limit a view; several on one view are charged together, or not at all.
+
+    What is refused is answered here, so it works in views of every kind, with the middleware and without it. For classes use
+    ``@method_decorator(rate_limit("5/m"), name="dispatch")``.
+
+    Args:
+        rate: How much, such as ``"5/m"``.
+        options: ``key``, ``cost``, ``methods``, ``name`` and others; see `Limit`.
+
+    Raises:
+        ConfigError: A value cannot work.
+    """
+    decoration = Decoration(_owner, rate, options)
+
+    def decorate(view: Callable[P, R]) -> Callable[P, R]:
+        if inspect.isclass(view):
+            raise ConfigError(f'rate_limit takes functions: put @method_decorator(…, name="dispatch") on {view.__name__}')
+        if view.__module__ == method_decorator.__module__:
+            return view  # the stand-in by which method_decorator finds out what attributes a view would get: none
+        on_loop = iscoroutinefunction(view) or _dispatches_on_loop(view)
+        return cast("Callable[P, R]", decoration.of(view, _wrap, on_loop=on_loop))
+
+    return decorate
+
+
+def _wrap(function: Callable[..., Any], limits: tuple[Limit, ...]) -> Callable[..., Any]:
+    async def limit_async(*args: Any, **kwargs: Any) -> Any:
+        with Passage(_request_in(args, kwargs), awaits=True) as passage:
+            response = await run_async(passage.admit(limits))
+            if response is None:
+                response = await function(*args, **kwargs)
+            await run_async(passage.leave(response))
+        return response
+
+    def limit(*args: Any, **kwargs: Any) -> Any:
+        if _dispatches_on_loop(function, *args[:1]):
+            return limit_async(*args, **kwargs)
+        with Passage(_request_in(args, kwargs), awaits=False) as passage:
+            response = run(passage.admit(limits))
+            if response is None:
+                response = function(*args, **kwargs)
+            run(passage.leave(response))
+        return response
+
+    return limit_async if iscoroutinefunction(function) else limit
+
+
+def _dispatches_on_loop(function: Callable[..., Any], owner: object = None) -> bool:
+    """Say whether *function* is `dispatch` of an async class view: a plain function that Django calls on the event loop."""
+    if getattr(function, "__name__", "") != "dispatch":
+        return False
+    layer: Any = function
+    while layer is not None:
+        if isinstance(layer, partial):  # of the bound method, as method_decorator makes it
+            owner = getattr(layer.func, "__self__", owner)
+        layer = getattr(layer, "__wrapped__", None)
+    return bool(getattr(owner, "view_is_async", False))
+
+
+def _request_in(args: tuple[Any, ...], kwargs: dict[str, Any]) -> HttpRequest:
+    """Return the request among the arguments of a view: the first, or after ``self``; REST framework wraps it.
+
+    Raises:
+        TypeError: None of them is one.
+    """
+    for argument in (*args[:2], kwargs.get("request")):
+        request = getattr(argument, "_request", argument)
+        if isinstance(request, HttpRequest):
+            return request
+    raise TypeError("rate_limit is for views: their first argument is the request")

@@ -1,0 +1,89 @@
+"""The middleware: put it below `SecurityMiddleware` and CORS, and below `AuthenticationMiddleware` if a limit is by user."""
+
+from collections.abc import Awaitable, Callable
+from weakref import WeakKeyDictionary
+
+from asgiref.sync import iscoroutinefunction, markcoroutinefunction
+from django.http import Http404, HttpRequest
+from django.http.response import HttpResponseBase
+from django.urls import URLResolver, get_resolver
+
+from jwtlimit_core import LimiterUnavailable, RateLimitExceeded
+from jwtlimit_core.decoration import is_exempt
+from jwtlimit_core.flow import Call, Flow, run, run_async
+from jwtlimit_django.engine import get_engine
+from jwtlimit_django.passage import Passage
+from jwtlimit_django.refusals import render_refusal
+
+__all__ = ["RateLimitMiddleware"]
+
+
+class RateLimitMiddleware:
+    """Charges requests to the limits in ``JWTLIMIT["LIMITS"]``, and answers what they or the views refuse.
+
+    Works among sync and async neighbours, and makes no change from the one to the other itself.
+
+    Args:
+        get_response: The next middleware, or the view.
+
+    Raises:
+        ConfigError: The settings cannot work.
+    """
+
+    sync_capable = True
+    async_capable = True
+
+    def __init__(
+        self, get_response: Callable[[HttpRequest], HttpResponseBase] | Callable[[HttpRequest], Awaitable[HttpResponseBase]]
+    ) -> None:
+        get_engine()  # so that bad settings keep the server from starting
+        self.get_response = get_response
+        self._awaits = iscoroutinefunction(get_response)
+        if self._awaits:
+            markcoroutinefunction(self)
+        self._has_exempt: WeakKeyDictionary[URLResolver, bool] = WeakKeyDictionary()
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
+        """Answer *request*, or return how to await the answer."""
+        flow = self._respond(request)
+        return run_async(flow) if self._awaits else run(flow)
+
+    def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponseBase | None:
+        """Answer what a processor refused inside the view."""
+        if isinstance(exception, RateLimitExceeded | LimiterUnavailable):
+            return render_refusal(exception, request)
+        return None
+
+    def _respond(self, request: HttpRequest) -> Flow[HttpResponseBase]:
+        with Passage(request, awaits=self._awaits) as passage:
+            response = None
+            if passage.outermost and passage.engine.enabled and passage.engine.limits and not self._is_exempt(request):
+                response = yield from passage.enter()
+            if response is None:
+                response = yield Call(self.get_response, (request,), self._awaits)
+            yield from passage.leave(response)
+            return response
+
+    def _is_exempt(self, request: HttpRequest) -> bool:
+        """Say whether the view of *request* is exempt; nothing is resolved where no view is."""
+        resolver = get_resolver(getattr(request, "urlconf", None))
+        known = self._has_exempt.get(resolver)
+        if known is None:
+            known = self._has_exempt[resolver] = _has_exempt(resolver)
+        if not known:
+            return False
+        try:
+            return _is_exempt(resolver.resolve(request.path_info).func)
+        except Http404:
+            return False
+
+
+def _has_exempt(resolver: URLResolver) -> bool:
+    return any(
+        _has_exempt(pattern) if isinstance(pattern, URLResolver) else _is_exempt(pattern.callback)
+        for pattern in resolver.url_patterns
+    )
+
+
+def _is_exempt(view: object) -> bool:
+    return is_exempt(view) or is_exempt(getattr(view, "cls", None))  # so view sets of REST framework name their class

@@ -1,0 +1,72 @@
+"""The answer to what was refused: the application's own page, or problem details."""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from asgiref.sync import async_to_sync, iscoroutinefunction, sync_to_async
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.urls import get_callable, get_resolver
+
+from jwtlimit_core import LimiterUnavailable, RateLimitExceeded
+from jwtlimit_core.flow import Call, Flow, run, run_async
+from jwtlimit_django.engine import get_engine
+from jwtlimit_django.requests import View
+
+__all__ = ["Refusal", "arender_refusal", "is_refusal", "refuse", "render_refusal"]
+
+Refusal = RateLimitExceeded | LimiterUnavailable
+
+_MARK = "_jwtlimit_refusal"
+
+
+def render_refusal(exception: Refusal, request: HttpRequest | None = None) -> HttpResponseBase:
+    """Return the answer to *exception*, for code that our middleware is not around, such as another middleware.
+
+    It is made by ``handler429`` or ``handler503`` of the root URLconf, called as ``handler403`` is, if there is one; else it is
+    problem details. Our headers are set on it.
+
+    Args:
+        exception: What was raised.
+        request: Whose request it was; None where there is none, and then no handler can be called.
+    """
+    return run(refuse(exception, request, awaits=False))
+
+
+async def arender_refusal(exception: Refusal, request: HttpRequest | None = None) -> HttpResponseBase:
+    """Do as `render_refusal` does, in code on an event loop."""
+    return await run_async(refuse(exception, request, awaits=True))
+
+
+def refuse(error: Refusal, request: HttpRequest | None, *, awaits: bool) -> Flow[HttpResponseBase]:
+    """Return the rendered answer to *error*; *awaits* says whether on an event loop."""
+    view = None if request is None else View(request, awaits=awaits)
+    answer = get_engine().refuse(error, view)
+    handler = None if request is None else _handler(request, answer.status)
+    response: HttpResponseBase
+    if handler is None:
+        response = HttpResponse(answer.body, status=answer.status, content_type=answer.content_type)
+    else:
+        response = yield Call(sync_to_async(_handle) if awaits else _handle, (handler, request, error), awaits)
+    for name, value in answer.headers:
+        response.headers[name] = value
+    vars(response)[_MARK] = True
+    return response
+
+
+def is_refusal(response: HttpResponseBase) -> bool:
+    """Say whether *response* was made by `refuse`, whatever status a handler has given it."""
+    return _MARK in vars(response)
+
+
+def _handler(request: HttpRequest, status: int) -> Callable[..., Any] | None:
+    """Return the handler for *status* in the URLconf of *request*, which another middleware may have chosen."""
+    handler = getattr(get_resolver(getattr(request, "urlconf", None)).urlconf_module, f"handler{status}", None)
+    return None if handler is None else get_callable(handler)
+
+
+def _handle(handler: Callable[..., Any], request: HttpRequest, error: Refusal) -> HttpResponseBase:
+    """Call *handler*, of either colour, without an event loop: it may ask the database, and so may its template."""
+    call = async_to_sync(handler) if iscoroutinefunction(handler) else handler
+    response = call(request, exception=error)
+    return cast("HttpResponseBase", response if getattr(response, "is_rendered", True) else response.render())
