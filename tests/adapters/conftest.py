@@ -7,6 +7,7 @@ import pytest
 from flask import Flask
 from flask.testing import FlaskClient
 
+from adapters.django_project import Site
 from jwtlimit_core.testing import ManualClock
 from jwtlimit_flask import JWTLimit
 
@@ -47,3 +48,12 @@ def app(make_app: Callable[..., Flask]) -> Flask:
 @pytest.fixture
 def client(app: Flask) -> FlaskClient:
     return app.test_client()
+
+
+# Django ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["wsgi", "asgi"])
+def site(request: pytest.FixtureRequest, settings: Any, clock: ManualClock) -> Site:
+    """The Django project, under each of the two interfaces in turn."""
+    return Site(settings, clock, request.param)

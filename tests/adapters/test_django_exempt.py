@@ -1,0 +1,187 @@
+"""`exempt`: the limits of the settings pass by such views, of every kind, and nobody else pays for it."""
+
+from types import ModuleType
+from typing import Any
+
+import pytest
+from django.http import Http404, HttpRequest, HttpResponse
+from django.urls import include, path, register_converter
+from django.utils.decorators import method_decorator
+from django.views import View
+from django.views.decorators.cache import never_cache
+from rest_framework.decorators import api_view
+from rest_framework.views import APIView
+from rest_framework.viewsets import ViewSet
+
+from adapters.django_project import OURS, Site, hello, hello_async
+from jwtlimit_core import Limit
+from jwtlimit_django import exempt, rate_limit
+from jwtlimit_django.middleware import RateLimitMiddleware
+
+LIMITS = [Limit("all", "2/m", key="global")]
+
+
+def fresh(view: Any) -> Any:
+    """Return a copy of *view*, since `exempt` marks what it gets."""
+
+    def copied(request: HttpRequest) -> HttpResponse:
+        return view(request)  # type: ignore[no-any-return]
+
+    return copied
+
+
+class Page(View):
+    def get(self, request: HttpRequest) -> HttpResponse:
+        return HttpResponse("page")
+
+
+@exempt
+class ExemptPage(Page):
+    pass
+
+
+@method_decorator(exempt, name="dispatch")
+class ExemptByDispatch(Page):
+    pass
+
+
+class AsyncPage(View):
+    async def get(self, request: HttpRequest) -> HttpResponse:
+        return HttpResponse("page")
+
+
+@exempt
+class ExemptAPI(APIView):
+    authentication_classes = permission_classes = ()
+
+    def get(self, request: Any) -> HttpResponse:
+        return HttpResponse("page")
+
+
+@exempt
+class ExemptSet(ViewSet):
+    authentication_classes = permission_classes = ()
+
+    def list(self, request: Any) -> HttpResponse:
+        return HttpResponse("page")
+
+
+@exempt
+@api_view(["GET"])
+def exempt_api(request: Any) -> HttpResponse:
+    return HttpResponse("page")
+
+
+exempt_api.cls.authentication_classes = exempt_api.cls.permission_classes = ()
+
+
+@exempt
+async def exempt_async(request: HttpRequest) -> HttpResponse:
+    return HttpResponse("page")
+
+
+VIEWS = {
+    "function": exempt(fresh(hello)),
+    "async": exempt_async,
+    "below": never_cache(exempt(fresh(hello))),
+    "class": ExemptPage.as_view(),
+    "dispatch": ExemptByDispatch.as_view(),
+    "as-view": exempt(Page.as_view()),
+    "async-class": exempt(AsyncPage.as_view()),
+    "rest": ExemptAPI.as_view(),
+    "rest-set": ExemptSet.as_view({"get": "list"}),
+    "rest-function": exempt_api,
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_django_exempt_views_are_not_charged_but_their_neighbours_are(site: Site, name: str) -> None:
+    site.serve(urls={"free": VIEWS[name], "page": Page.as_view()}, LIMITS=LIMITS)
+    assert site.statuses("/free", 4) == [200] * 4
+    assert "RateLimit" not in site.get("/free").headers
+    assert site.statuses("/page") == [200, 200, 429]
+    assert site.statuses("/unknown", 1) == [429]
+
+
+def test_django_exempt_views_in_included_urls_are_found(site: Site) -> None:
+    inner = [path("free", VIEWS["function"]), path("page", hello_async)]
+    site.serve(urls=[path("a/", include(([path("b/", include(inner))], "a")))], LIMITS=LIMITS)
+    assert site.statuses("/a/b/free", 4) == [200] * 4
+    assert site.statuses("/a/b/page") == [200, 200, 429]
+
+
+def test_django_classes_made_from_an_exempt_one_are_not_exempt(site: Site) -> None:
+    made = type("Made", (ExemptPage,), {})
+    site.serve(urls={"free": ExemptPage.as_view(), "page": made.as_view()}, LIMITS=LIMITS)
+    assert site.statuses("/page") == [200, 200, 429]
+
+
+def test_django_limits_of_decorators_hold_on_exempt_views(site: Site) -> None:
+    site.serve(exempt(rate_limit("1/m")(fresh(hello))), LIMITS=LIMITS)
+    assert site.statuses(count=2) == [200, 429]
+
+
+def test_django_urlconf_of_the_request_decides(site: Site) -> None:
+    other = ModuleType("adapters.other_urls")
+    vars(other)["urlpatterns"] = [path("", hello)]
+    site.serve(VIEWS["function"], middleware=("adapters.django_project.middleware.chosen_urlconf", OURS), LIMITS=LIMITS)
+    assert site.statuses() == [200] * 3
+    assert [site.request("GET", HTTP_X_URLCONF=other).status_code for _ in range(3)] == (
+        [200, 200, 429] if not site.is_async else [200] * 3
+    )
+
+
+def test_django_resolves_nothing_where_no_view_is_exempt(site: Site) -> None:
+    asked: list[str] = []
+
+    class Converter:
+        regex = "[a-z]+"
+
+        def to_python(self, value: str) -> str:
+            asked.append(value)
+            return value
+
+        def to_url(self, value: str) -> str:
+            raise NotImplementedError
+
+    register_converter(Converter, "counted")
+    site.serve(urls=[path("<counted:name>", lambda request, name: HttpResponse(name))], LIMITS=LIMITS)
+    assert site.get("/ann").content == b"ann"
+    assert asked == ["ann"]
+
+
+def test_django_converter_that_raises_404_does_not_get_past_the_limit(site: Site) -> None:
+    class Converter:
+        regex = "[a-z]+"
+
+        def to_python(self, value: str) -> str:
+            raise Http404
+
+        def to_url(self, value: str) -> str:
+            raise NotImplementedError
+
+    register_converter(Converter, "missing")
+    site.serve(VIEWS["function"], urls=[path("<missing:name>", hello)], LIMITS=LIMITS)
+    assert site.statuses("/ann") == [404, 404, 429]
+
+
+def test_django_urls_are_looked_through_once(settings: Any) -> None:
+    looked: list[int] = []
+
+    class Patterns(list[Any]):
+        def __iter__(self) -> Any:
+            looked.append(1)
+            return super().__iter__()
+
+    urlconf = ModuleType("urls")
+    vars(urlconf)["urlpatterns"] = Patterns([path("", hello)])
+    settings.ROOT_URLCONF = urlconf
+    settings.JWTLIMIT = {"LIMITS": LIMITS}
+    from django.test import RequestFactory
+
+    middleware = RateLimitMiddleware(hello)
+    middleware(RequestFactory().get("/"))
+    first = len(looked)
+    for _ in range(3):
+        middleware(RequestFactory().get("/"))
+    assert len(looked) == first > 0
