@@ -1,6 +1,6 @@
 """What a refusal looks like: `handler429` and `handler503` of the application, or problem details; and our headers on both."""
 
-from types import ModuleType
+import asyncio
 from typing import Any
 
 import pytest
@@ -9,7 +9,6 @@ from django.http import HttpRequest, HttpResponse
 from django.template import engines
 from django.template.response import TemplateResponse
 from django.test import AsyncRequestFactory, RequestFactory
-from django.urls import path
 
 from adapters.django_project import OURS, SESSIONS, Site, hello, hello_async
 from jwtlimit_core import Limit, LimiterUnavailable, RateLimiter, RateLimitExceeded
@@ -69,7 +68,7 @@ def refuses(request: pytest.FixtureRequest, site: Site) -> Any:
     return serve
 
 
-@pytest.mark.parametrize("handler", [page, page_async, "tests.adapters.test_django_handlers.page"])
+@pytest.mark.parametrize("handler", [page, page_async, "dotted"])
 def test_django_handler429_makes_the_answer_and_gets_our_headers(site: Site, refuses: Any, handler: Any) -> None:
     if isinstance(handler, str):
         handler = f"{__name__}.page"
@@ -106,8 +105,6 @@ def test_django_handler429_that_fails_is_a_fault_of_the_application(site: Site, 
 
 
 def test_django_sync_handler_is_called_where_it_may_ask_the_database(site: Site, refuses: Any) -> None:
-    import asyncio
-
     def asks(request: HttpRequest, exception: Exception) -> HttpResponse:
         with pytest.raises(RuntimeError):
             asyncio.get_running_loop()
@@ -115,17 +112,6 @@ def test_django_sync_handler_is_called_where_it_may_ask_the_database(site: Site,
 
     refuses(handler429=asks)
     assert site.get().status_code == 429
-
-
-def test_django_handler_of_the_urlconf_of_the_request_is_called(site: Site) -> None:
-    other = ModuleType("other_urls")
-    vars(other).update(urlpatterns=[path("", hello)], handler429=page)
-    site.serve(hello, middleware=("adapters.django_project.middleware.chosen_urlconf", OURS), LIMITS=LIMITS)
-    site.get()
-    request = RequestFactory().get("/")
-    request.urlconf = other
-    assert render_refusal(refusal(), request).headers["X-Own"] == "kept"
-    assert "X-Own" not in render_refusal(refusal(), RequestFactory().get("/")).headers
 
 
 # A store that gives no answer ------------------------------------------------------------------------------------
