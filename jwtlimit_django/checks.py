@@ -22,6 +22,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning  # noqa: A004  the names that Django gives them
+from django.core.exceptions import ViewDoesNotExist
 from django.urls import get_callable, get_resolver
 from django.utils.module_loading import import_string
 
@@ -83,7 +84,8 @@ def check_deployment(**_: object) -> list[CheckMessage]:
     except ConfigError:
         return []
     messages: list[CheckMessage] = []
-    if settings.JWTLIMIT.get("STORE", "memory") == "memory":
+    store = getattr(settings, "JWTLIMIT", {}).get("STORE") or "memory"
+    if store == "memory" or (engine.limits and not isinstance(store, str)):  # a limiter of the application counts tokens alone
         messages.append(
             Warning(
                 "Each worker counts alone: with n of them, n times the limits are let pass.",
@@ -148,6 +150,7 @@ def _names(path: str) -> set[str]:
 
 def _is_callable(handler: Any) -> bool:
     try:
-        return callable(get_callable(handler))
-    except ImportError:  # ViewDoesNotExist is one too
+        get_callable(handler)
+    except (ImportError, ViewDoesNotExist):
         return False
+    return True

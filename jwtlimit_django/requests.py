@@ -61,10 +61,8 @@ def _body(request: HttpRequest, most_bytes: int) -> bytes | None:
         if max(int(request.META.get("CONTENT_LENGTH") or 0), _buffered_bytes(request)) > most_bytes:
             return None
         return request.body
-    except RawPostDataException:  # something has read the stream; REST framework leaves us a form, if it was one
-        form = vars(request).get("_post")
-        return None if form is None else form.urlencode().encode()
-    except (UnreadablePostError, ValueError):  # the client is gone, or its Content-Length is no number: the view will tell
+    # Something has read the stream, the client is gone, or its Content-Length is no number: the view will tell.
+    except (RawPostDataException, UnreadablePostError, ValueError):
         return None
 
 
