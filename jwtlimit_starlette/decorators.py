@@ -188,7 +188,7 @@ def _request_parameter(endpoint: Callable[..., Any], signature: inspect.Signatur
     for position, parameter in parameters:
         if parameter.name in ("self", "cls"):
             continue
-        if parameter.annotation is parameter.empty and parameter.kind in _POSITIONAL:
+        if parameter.annotation in (parameter.empty, Any) and parameter.kind in _POSITIONAL:
             return position, parameter.name
         break
     raise ConfigError(f"{endpoint.__qualname__} has no parameter for its request: {_ADD_REQUEST}")
