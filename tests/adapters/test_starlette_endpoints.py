@@ -38,10 +38,6 @@ async def bare(req) -> PlainTextResponse:  # type: ignore[no-untyped-def]
     return PlainTextResponse("bare")
 
 
-async def scattered(*args: Any, **kwargs: Any) -> PlainTextResponse:
-    return PlainTextResponse("scattered")
-
-
 async def anything(*args):  # type: ignore[no-untyped-def]
     return PlainTextResponse("anything")
 
@@ -216,7 +212,6 @@ async def yielding_async(request: Request) -> Any:
         (HTTPEndpoint, "put it on the methods of HTTPEndpoint"),
         (WebSocketEndpoint, "takes functions"),
         (unrequested, r"unrequested has no parameter for its request: add a parameter request: Request, or use"),
-        (scattered, "no parameter for its request"),
         (lambda: "x", "no parameter for its request"),
         (yielding, "cannot refuse what yielding yields"),
         (yielding_async, "cannot refuse what yielding_async yields"),

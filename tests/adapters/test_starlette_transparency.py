@@ -212,8 +212,8 @@ def test_refusal_that_leaves_through_other_middleware_is_answered() -> None:
 def test_request_leaves_no_garbage(settings: Any) -> None:
     app = make_app(Route("/", rate_limit("9/m")(hello)), **settings)
 
-    def kept() -> int:
-        return sum(isinstance(each, View | Visit | Body | Admission) for each in gc.get_objects())
+    def kept() -> set[int]:
+        return {id(each) for each in gc.get_objects() if type(each) in (View, Visit, Body, Admission)}
 
     async def drive() -> None:
         gc.collect()
@@ -222,7 +222,7 @@ def test_request_leaves_no_garbage(settings: Any) -> None:
         try:
             for _ in range(3):
                 await app(scope_of(), Sent().receive, Answer().send)
-            assert kept() == before
+            assert kept() <= before  # other tests may have left some
         finally:
             gc.enable()
 
