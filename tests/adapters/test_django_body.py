@@ -163,6 +163,7 @@ def chunked(*bodies: bytes, content_type: str = FORM) -> list[httpx.Response]:
     return asyncio.run(send())
 
 
+@pytest.mark.django_db  # the handler itself looks after connections, where there are some
 @pytest.mark.parametrize("site", ["asgi"], indirect=True)
 @pytest.mark.parametrize("read", [read_body, read_stream])
 @pytest.mark.parametrize("memory_bytes", [2_621_440, 100])
@@ -175,6 +176,7 @@ def test_django_chunked_body_is_charged_by_field_and_read_again(site: Site, read
     assert answers[0].content == bodies[0]
 
 
+@pytest.mark.django_db  # the handler itself looks after connections, where there are some
 @pytest.mark.parametrize("site", ["asgi"], indirect=True)
 @pytest.mark.parametrize("size", [65_537, 3_000_000])
 def test_django_chunked_body_that_is_long_is_charged_to_the_address_and_reaches_the_view(site: Site, size: int) -> None:

@@ -151,6 +151,7 @@ def test_django_cancelled_request_stays_charged_and_leaves_no_trace(site: Site) 
     assert asyncio.run(middleware(request)).status_code == 429
 
 
+@pytest.mark.django_db  # the handler itself looks after connections, where there are some
 def test_django_requests_at_once_pass_exactly_the_limit(site: Site) -> None:
     async def view(request: HttpRequest) -> HttpResponse:
         await asyncio.sleep(0)
