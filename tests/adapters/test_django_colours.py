@@ -81,7 +81,7 @@ def test_django_async_chain_is_not_left_for_a_thread(site: Site) -> None:
             elsewhere.append(function)
             return run(executor, function, *arguments)
 
-        loop.run_in_executor = run_in_executor  # type: ignore[method-assign]
+        loop.run_in_executor = run_in_executor
         response = await handler.get_response_async(AsyncRequestFactory().get("/"))
         return response.status_code, len(elsewhere)
 

@@ -244,4 +244,4 @@ def test_django_rest_exception_handler_of_the_application_sees_the_refusal(site:
     site.settings.REST_FRAMEWORK = {**site.settings.REST_FRAMEWORK, "EXCEPTION_HANDLER": handler}
     site.serve(throttled(Scoped))
     assert [site.get().json() for _ in range(2)] == ["page", "mine"]
-    assert [(type(error).__name__, error.wait) for error in seen] == [("Throttled", 60)]  # type: ignore[attr-defined]
+    assert [(type(error).__name__, error.wait) for error in seen] == [("Throttled", 60)]
