@@ -22,6 +22,7 @@ lint: .venv/ready
 
 types: .venv/ready
 	$(BIN)/mypy
+	$(BIN)/pyright --pythonpath $(BIN)/python
 
 tox: .venv/ready
 	$(BIN)/tox run
@@ -35,7 +36,7 @@ bench: .venv-peers/ready
 		echo "$(PYTHON) comes without venv: install the package that brings it (Debian, Ubuntu: apt-get install python3-venv)"; exit 1; }
 	$(PYTHON) -m venv --clear .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --editable '.[flask,redis]' --group dev
+	$(BIN)/python -m pip install --quiet --editable '.[django,flask,starlette,redis]' --group dev
 	touch $@
 
 .venv-peers/ready: pyproject.toml benchmarks/requirements.txt

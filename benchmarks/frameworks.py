@@ -180,7 +180,7 @@ def _starlette() -> Applications:
         limiter = slowapi.Limiter(slowapi.util.get_remote_address, default_limits=[_PEER_RATES[answer]], headers_enabled=True)
         made = app(kind=slowapi.middleware.SlowAPIASGIMiddleware)
         made.state.limiter = limiter
-        made.add_exception_handler(slowapi.errors.RateLimitExceeded, slowapi._rate_limit_exceeded_handler)  # type: ignore[arg-type]
+        made.add_exception_handler(slowapi.errors.RateLimitExceeded, slowapi._rate_limit_exceeded_handler)
         return made
 
     async def who(scope: Any) -> tuple[str, str]:
@@ -233,7 +233,7 @@ def _django() -> Applications:
             return HttpResponse("hello")
 
     def throttled(answer: str) -> Any:
-        class Throttle(SimpleRateThrottle):  # type: ignore[misc]
+        class Throttle(SimpleRateThrottle):
             rate = f"{PLENTY[0]}/minute" if answer == "allowed" else "1/day"
             scope = answer
 

@@ -129,15 +129,14 @@ def _name_of(view: Function) -> str:
         layer = getattr(layer, "__wrapped__", None)
     bound = view if layer is None else layer.func
     owner = getattr(bound, "__self__", None)
-    if owner is not None and not inspect.ismodule(
-        owner
-    ):  # a method: called after the class that has it, not the one it is from
+    if owner is not None and not inspect.ismodule(owner):
+        # A method: called after the class of its object, not after the one that has the code.
         kind = owner if inspect.isclass(owner) else type(owner)
         return f"{kind.__module__}.{kind.__qualname__}.{bound.__name__}"
     name = getattr(bound, "__name__", type(bound).__name__)
     # Flask renames the functions that `View.as_view` makes, but leaves their qualified names; Django leaves both.
     qualified = getattr(bound, "__qualname__", name)
-    kind = getattr(bound, "view_class", None)
-    if inspect.isclass(kind) and qualified.endswith(name):
-        return f"{kind.__module__}.{kind.__qualname__}"
+    made_from = getattr(bound, "view_class", None)
+    if inspect.isclass(made_from) and qualified.endswith(name):
+        return f"{made_from.__module__}.{made_from.__qualname__}"
     return f"{bound.__module__}.{qualified if qualified.endswith(name) else name}"

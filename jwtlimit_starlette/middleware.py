@@ -10,9 +10,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from jwtlimit_core import AsyncRateLimitProvider, Clock, Limit, LimiterUnavailable, Rate, RateLimiter, RateLimitExceeded
 from jwtlimit_core.config import BeforeIssue
-from jwtlimit_core.engine import OnRefused, UserKey
+from jwtlimit_core.engine import OnRefused
 from jwtlimit_core.flow import run, run_async
 from jwtlimit_core.limit import OnFailure
+from jwtlimit_core.request_keys import UserKey
 from jwtlimit_core.settings import build_engine
 from jwtlimit_starlette.answers import answer, respond
 from jwtlimit_starlette.routes import Routes, layers
@@ -45,7 +46,7 @@ class Settings(TypedDict, total=False):
     strategy: Literal["token_bucket", "fixed_window"] | None
     on_failure: OnFailure | None
     key_prefix: str | None
-    trusted_proxies: Sequence[str] | None
+    trusted_proxies: Sequence[str] | int | None
     forwarded_header: str | None
     ipv6_prefix: int | None
     clock: Clock | None

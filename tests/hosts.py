@@ -182,12 +182,12 @@ class DjangoHost:
     awaits = False
 
     def serve(self, routes: Sequence[Route], settings: Mapping[str, Any], custom: Custom | None) -> Client:
-        import adapters.django_project  # noqa: F401  which sets Django up
         from django.core.handlers.asgi import ASGIHandler
         from django.core.handlers.wsgi import WSGIHandler
         from django.test import override_settings
         from django.urls import path
 
+        import adapters.django_project  # noqa: F401  which sets Django up
         import jwtlimit_django
 
         urls = ModuleType("urls")

@@ -6,6 +6,7 @@ import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -23,7 +24,46 @@ def run(part: str, **given: Any) -> dict[str, Any]:
 
 
 def test_readme_has_no_example_without_a_test() -> None:
-    assert len(EXAMPLES) == 3
+    assert len(EXAMPLES) == 6
+
+
+def test_readme_django_example_limits_attempts_from_one_address() -> None:
+    pytest.importorskip("django")
+    from django.test import Client, override_settings
+    from django.urls import path
+
+    import adapters.django_project  # noqa: F401  which sets Django up
+
+    namespace = run("MIDDLEWARE = ", check_password=lambda form: form["username"])
+    settings = {name: value for name, value in namespace.items() if name.isupper()}
+    urls = ModuleType("urls")
+    urls.urlpatterns = [path("token", namespace["token"])]  # type: ignore[attr-defined]
+    del settings["INSTALLED_APPS"]  # it is, already
+    with override_settings(**settings, ROOT_URLCONF=urls):
+        answers = [Client().post("/token", {"username": "alice"}) for _ in range(6)]
+    assert [answer.status_code for answer in answers] == [200] * 5 + [429]
+    assert set(answers[0].json()) == {"access_token"}
+
+
+def test_readme_starlette_example_limits_attempts_from_one_address() -> None:
+    pytest.importorskip("starlette")
+    from starlette.testclient import TestClient
+
+    client = TestClient(run("from starlette", check_password=lambda credentials: credentials["username"])["app"])
+    answers = [client.post("/token", json={"username": "alice"}) for _ in range(6)]
+    assert [answer.status_code for answer in answers] == [200] * 5 + [429]
+    assert set(answers[0].json()) == {"access_token"}
+
+
+def test_readme_fastapi_example_limits_attempts_from_one_address() -> None:
+    pytest.importorskip("fastapi")
+    from fastapi.testclient import TestClient
+
+    client = TestClient(run("from fastapi", check_password=lambda credentials: credentials["username"])["app"])
+    answers = [client.post("/token", json={"username": "alice"}) for _ in range(6)]
+    assert [answer.status_code for answer in answers] == [200] * 5 + [429]
+    assert set(answers[0].json()) == {"access_token"}
+    assert answers[-1].headers["Content-Type"] == "application/problem+json"
 
 
 def test_readme_flask_example_limits_attempts_from_one_address() -> None:

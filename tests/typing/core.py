@@ -122,11 +122,13 @@ def hooks() -> None:
     Config(before_issue=lambda: None)  # type: ignore[arg-type]
 
 
+def takes_providers(providers: Sequence[RateLimitProvider], waiting: AsyncRateLimitProvider) -> None: ...
+
+
 def protocols() -> None:
-    providers: Sequence[RateLimitProvider] = [Store(), RateLimiter()]
-    waiting: AsyncRateLimitProvider = AsyncStore()
-    mixed: RateLimitProvider = AsyncStore()  # type: ignore[assignment]
-    assert_type((providers, waiting, mixed), tuple[Sequence[RateLimitProvider], AsyncRateLimitProvider, RateLimitProvider])
+    takes_providers([Store(), RateLimiter()], AsyncStore())
+    takes_providers([AsyncStore()], AsyncStore())  # type: ignore[list-item]
+    takes_providers([], Store())  # type: ignore[arg-type]
     assert_type(resolve_key(Claims(sub="ann")), str)
 
 
