@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection, Request
 from starlette.types import Message, Receive, Scope
 
@@ -154,15 +154,17 @@ class Visit:
 
     async def leave(self, message: Message) -> Message:
         """Settle what was charged, now that the answer begins with *message*, and return that with our headers."""
-        status, headers = message["status"], MutableHeaders(raw=list(message.get("headers", ())))
+        status, theirs = message["status"], list(message.get("headers", ()))
         if self.admission.charges:
-            await run_async(self.engine.settle(self.view, self.admission, status, headers))
+            await run_async(self.engine.settle(self.view, self.admission, status, Headers(raw=theirs)))
         ours = self.engine.headers(self.admission, status)
         if self.refused is not None and self.refused.status == status:
             ours = self.refused.headers
-        for name, value in ours:
-            headers[name] = value
-        return {**message, "headers": headers.raw}
+        if not ours:
+            return message
+        raw = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in ours]
+        names = [name for name, _ in raw]
+        return {**message, "headers": [pair for pair in theirs if pair[0] not in names] + raw}
 
     @staticmethod
     def of(connection: HTTPConnection) -> "Visit | None":
