@@ -72,13 +72,15 @@ class Admission:
     Attributes:
         charges: What it was charged, so far as that was not put back.
         decisions: The answers of all limits that let it pass.
+        verifies: Whether there is a key to verify tokens with.
     """
 
-    __slots__ = ("_claims", "_reader", "_view", "charges", "decisions")
+    __slots__ = ("_claims", "_reader", "_view", "charges", "decisions", "verifies")
 
     def __init__(self, view: RequestView, reader: Processor | None) -> None:
         self.charges: list[Charge] = []
         self.decisions: list[Decision] = []
+        self.verifies = reader is not None
         self._view = view
         self._reader = reader
         self._claims: Claims | None = None

@@ -43,6 +43,7 @@ class RequestKeys:
         """Return the key of a request, ``""`` where *limit* does not apply, and whether the address is in it.
 
         Raises:
+            ConfigError: Nobody here knows of subjects, or of users.
             TypeError: A function returns a key that is no str.
             Exception: What a function raises.
         """
@@ -66,6 +67,8 @@ class RequestKeys:
         if part.source == "global":
             return SERVICE_KEY
         if part.source == "subject":
+            if not admission.verifies:
+                raise ConfigError(f"limit {limit.name!r} is by subject: set a key, so that tokens can be verified")
             claims = admission.claims
             return None if claims is None else resolve_key(claims)
         if part.source == "header":

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jwtlimit_core import SERVICE_KEY, Claims, Engine, InvalidToken, Limit
+from jwtlimit_core import SERVICE_KEY, Claims, ConfigError, Engine, InvalidToken, Limit
 from jwtlimit_core.settings import build_engine
 from jwtlimit_core.testing import ManualClock
 from views import View, admit, form, passed, passes
@@ -133,6 +133,14 @@ def test_subject_of_no_accepted_token_skips_the_limit(engine: Engine, authorizat
     view = View(headers={"Authorization": authorization(engine)})
     assert key_of(engine, view, "subject") is None
     assert passed(engine, view, Limit("me", "1/m", key="subject")) == 10
+
+
+def test_subject_without_a_key_to_verify_with_is_a_config_error_that_charges_nothing() -> None:
+    engine = build_engine({"CLOCK": CLOCK})
+    site = Limit("site", "1/m")
+    with pytest.raises(ConfigError, match="limit 'me' is by subject: set a key"):
+        admit(engine, View(), site, Limit("me", "1/m", key="subject"))
+    assert passes(engine, View(), site)
 
 
 def test_claims_are_verified_once_at_the_first_look(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
