@@ -4,8 +4,9 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
@@ -70,15 +71,22 @@ def answer(error: Refusal, visit: Visit | None) -> jwtlimit_core.Response:
     return refusal(error) if visit is None else visit.engine.refuse(error, visit.view)
 
 
-async def respond(error: Refusal | Answered, found: jwtlimit_core.Response, request: HTTPConnection, app: Any) -> Response:
-    """Return the response to *error* that the handlers of *app* make, or else the one of the core; both with our headers."""
+async def respond(
+    error: Refusal | Answered, found: jwtlimit_core.Response, request: HTTPConnection, app: Any, *, from_pool: bool = False
+) -> Response:
+    """Return the response to *error* that the handlers of *app* make, or else the one of the core; both with our headers.
+
+    With *from_pool* a thread of the pool waits for it. A plain handler gets one beyond the pool then: if all threads of that
+    waited for one more of it, they would wait for ever.
+    """
     handler, argument = _handler(error, found, getattr(app, "exception_handlers", {}))
     if handler is None:
         response = Response(found.body, found.status, media_type=found.content_type)
     elif awaits(handler):
         response = await handler(request, argument)
     else:
-        response = await run_in_threadpool(handler, request, argument)
+        beyond = CapacityLimiter(1) if from_pool else None
+        response = await run_sync(handler, request, argument, limiter=beyond)
     for name, value in found.headers:
         response.headers[name] = value
     return response

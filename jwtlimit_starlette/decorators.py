@@ -3,6 +3,7 @@
 import inspect
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any, ParamSpec, TypeVar, Unpack, cast, get_origin
 
 import anyio.from_thread
@@ -82,7 +83,7 @@ def rate_limit(rate: Rate | str | None = None, **options: Unpack[LimitOptions]) 
             return _limited(function, limits, position, name)
 
         wrapper = decoration.of(endpoint, wrap, on_loop=True)
-        # FastAPI reads strings among annotations as of the module of the wrapper; older versions do.
+        # Older versions of FastAPI look for what strings among annotations name in the module of the wrapper.
         wrapper.__signature__ = signature  # type: ignore[attr-defined]
         getattr(endpoint, "__dict__", {})[LIMITED] = (endpoint, wrapper)
         return cast("Callable[P, R]", wrapper)
@@ -119,13 +120,17 @@ class _Gate:
             if visit is not None:
                 visit.refused = refused.answer
             raise refused from error
+        finally:
+            view.release()
 
-    async def refusal(self, connection: HTTPConnection, limits: tuple[Limit, ...]) -> Response | None:
+    async def refusal(
+        self, connection: HTTPConnection, limits: tuple[Limit, ...], *, from_pool: bool = False
+    ) -> Response | None:
         """Charge a request to *limits*, and return the response where they refuse it."""
         try:
             await self.admit(connection, limits)
         except Answered as error:
-            return await respond(error, error.answer, connection, connection.scope.get("app"))
+            return await respond(error, error.answer, connection, connection.scope.get("app"), from_pool=from_pool)
         return None
 
     def _without_middleware(self, limits: tuple[Limit, ...]) -> Engine:
@@ -154,8 +159,8 @@ def _limited(function: Callable[..., Any], limits: tuple[Limit, ...], position: 
         return await function(*args, **kwargs) if refused is None else refused
 
     def limit(*args: Any, **kwargs: Any) -> Any:
-        # In a thread of the pool: the one colour of limiters here is that of the loop.
-        refused = anyio.from_thread.run(gate.refusal, request_of(args, kwargs), limits)
+        # In a thread of the pool, but the one colour of limiters here is that of the loop.
+        refused = anyio.from_thread.run(partial(gate.refusal, from_pool=True), request_of(args, kwargs), limits)
         return function(*args, **kwargs) if refused is None else refused
 
     return limit_async if awaits(function) else limit

@@ -159,6 +159,12 @@ def test_missing_middleware_is_told_once(caplog: pytest.LogCaptureFixture) -> No
     assert warnings == ["limit 'view' has the default settings: there is no RateLimitMiddleware"]
 
 
+@pytest.mark.parametrize("make", [make_app, lambda route: Starlette(routes=[route])])
+def test_limit_by_subject_without_a_key_is_told_of(make: Any) -> None:
+    with pytest.raises(ConfigError, match="is by subject: set a key"):
+        get(make(Route("/", rate_limit("1/m", key="subject")(hello))))
+
+
 @pytest.mark.parametrize("option", [{"key": "field:user"}, {"refund_when": lambda status, headers: True}])
 def test_what_only_the_middleware_can_do_asks_for_it(option: Any) -> None:
     app = Starlette(routes=[Route("/", rate_limit("3/m", **option)(hello), methods=["POST"])])

@@ -1,8 +1,10 @@
 """Refusals raised anywhere in a Starlette application, and its own handlers: each wins, and gets our headers once."""
 
+import asyncio
 import threading
 from typing import Any
 
+import anyio.to_thread
 import pytest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -10,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 
-from adapters.starlette_client import OURS_EXCEEDED, get, hello, make_app, make_exceeded
+from adapters.starlette_client import OURS_EXCEEDED, ask, get, hello, make_app, make_exceeded
 from jwtlimit_core import JWTLimitError, Limit, LimiterUnavailable, RateLimitExceeded
 from jwtlimit_starlette import RateLimitMiddleware, add_exception_handlers, rate_limit
 
@@ -156,6 +158,20 @@ def test_plain_handler_runs_in_the_pool(source: str) -> None:
 
     refused(refusing(source, {429: handler}))
     assert threads != [threading.get_ident()]
+
+
+def test_plain_endpoint_and_plain_handler_need_one_thread_of_the_pool() -> None:
+    @rate_limit("1/m")
+    def view(request: Request) -> Response:
+        return PlainTextResponse("")
+
+    app = make_app(Route("/", view), app={"exception_handlers": {429: plain}})
+
+    async def drive() -> list[int]:
+        anyio.to_thread.current_default_thread_limiter().total_tokens = 1
+        return sorted(answer.status for answer in await asyncio.gather(*(ask(app) for _ in range(3))))
+
+    assert asyncio.run(drive()) == [200, 429, 429]
 
 
 async def inner(request: Request, error: Any) -> Response:
