@@ -104,7 +104,7 @@ def _handler(
     for which in (found.status, HTTPException):
         handler = handlers.get(which)
         # The frameworks' own know no problem details.
-        if handler is not None and not getattr(handler, "__module__", "").startswith(("starlette.", "fastapi.")):
+        if handler is not None and not str(getattr(handler, "__module__", "")).startswith(("starlette.", "fastapi.")):
             return handler, as_http(error, found)
     return None, error
 
@@ -112,8 +112,8 @@ def _handler(
 def add_exception_handlers(app: Starlette) -> None:
     """Let *app* answer refusals itself, where they are raised in views: inside of its middleware, as it does other exceptions.
 
-    Without this, `RateLimitMiddleware` answers them. A mounted application needs it, since it answers with 500 else. Its own
-    handlers for 429, 503 and ``HTTPException`` are asked as ever.
+    Without this, `RateLimitMiddleware` answers them. An application that is mounted, or wrapped from outside, needs it, as it
+    makes a 500 of what it does not know. Its own handlers for 429, 503 and ``HTTPException`` are asked as ever.
     """
     app.add_exception_handler(RateLimitExceeded, _answer)
     app.add_exception_handler(LimiterUnavailable, _answer)

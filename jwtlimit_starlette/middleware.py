@@ -116,9 +116,11 @@ class RateLimitMiddleware:
         """Close what was opened before the server hears that the application is down, and stops to run us."""
 
         async def send_closed(message: Message) -> None:
-            if message["type"] != "lifespan.startup.complete":
-                await run_async(self.engine.close(on_loop=True))
-                await run_in_threadpool(run, self.engine.close(on_loop=False))
-            await send(message)
+            try:
+                if message["type"] != "lifespan.startup.complete":
+                    await run_async(self.engine.close(on_loop=True))
+                    await run_in_threadpool(run, self.engine.close(on_loop=False))
+            finally:
+                await send(message)
 
         await self.app(scope, receive, send_closed)

@@ -200,6 +200,17 @@ def test_what_was_opened_is_closed_once_before_the_server_hears_of_the_end(fails
     assert closed.order == ["startup.complete", "their end", "close on the loop", "close", end]
 
 
+def test_server_hears_of_the_end_even_if_closing_fails() -> None:
+    def fail(*, on_loop: bool) -> Any:
+        raise OSError("gone")
+
+    closed = Closed(Starlette())
+    closed.middleware.engine.close = fail  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="gone"):
+        closed.live("startup", "shutdown")
+    assert "shutdown.complete" in closed.order
+
+
 def test_application_that_fails_to_start_is_closed() -> None:
     @asynccontextmanager
     async def lifespan(app: Any) -> AsyncIterator[None]:
