@@ -41,7 +41,7 @@ bench: .venv-peers/ready
 
 .venv-peers/ready: pyproject.toml benchmarks/requirements.txt
 	$(PYTHON) -m venv --clear .venv-peers
-	$(PEERS)/python -m pip install --quiet --disable-pip-version-check --editable . -r benchmarks/requirements.txt
+	$(PEERS)/python -m pip install --quiet --disable-pip-version-check --editable '.[django,flask,starlette]' -r benchmarks/requirements.txt
 	touch $@
 
 clean:

@@ -4,7 +4,7 @@ import argparse
 import platform
 import time
 
-from benchmarks import flood, limiter, store, threads, tokens
+from benchmarks import flood, frameworks, limiter, store, threads, tokens
 
 SECTIONS = {
     "limiter": limiter.report,
@@ -12,6 +12,7 @@ SECTIONS = {
     "flood": flood.report,
     "tokens": tokens.report,
     "store": store.report,
+    "frameworks": frameworks.report,
 }
 
 

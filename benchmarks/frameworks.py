@@ -155,7 +155,9 @@ def _asgi(runner: asyncio.Runner, app: Any) -> Application:
 
 def _starlette() -> Applications:
     import slowapi
+    import slowapi.errors
     import slowapi.middleware
+    import slowapi.util
     from ratelimit import RateLimitMiddleware as PeerMiddleware
     from ratelimit import Rule
     from ratelimit.backends.simple import MemoryBackend

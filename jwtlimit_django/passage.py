@@ -61,7 +61,8 @@ class Passage:
     def leave(self, response: object) -> Flow[None]:
         """Put back what is wanted back, and tell in the headers of *response* how much is left."""
         if self.outermost and isinstance(response, HttpResponseBase):  # Django complains of what else a view returns
-            yield from self.engine.settle(self.view, self.admission, response.status_code, response.headers)
+            if self.admission.refunds:
+                yield from self.engine.settle(self.view, self.admission, response.status_code, response.headers)
             if not is_refusal(response):
                 for name, value in self.engine.headers(self.admission, response.status_code):
                     response.headers[name] = value

@@ -155,7 +155,7 @@ class Visit:
     async def leave(self, message: Message) -> Message:
         """Settle what was charged, now that the answer begins with *message*, and return that with our headers."""
         status, theirs = message["status"], list(message.get("headers", ()))
-        if self.admission.charges:
+        if self.admission.refunds:
             await run_async(self.engine.settle(self.view, self.admission, status, Headers(raw=theirs)))
         ours = self.engine.headers(self.admission, status)
         if self.refused is not None and self.refused.status == status:
