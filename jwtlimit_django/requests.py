@@ -83,11 +83,10 @@ def _user(request: HttpRequest) -> str | None:
 
 async def _user_on_loop(request: HttpRequest) -> str | None:
     user = getattr(request, "user", _NOBODY)
-    if not issubclass(type(user), LazyObject):  # asked of the type: a look at the object would ask the database
-        return _key_of(user)
-    if hasattr(request, "auser"):
-        return _key_of(await request.auser())
-    return await sync_to_async(_user)(request)
+    if issubclass(type(user), LazyObject):  # asked of the type: a look at the object may ask the database
+        # Not request.auser(), which knows nothing of a user whom another middleware than Django's has put there.
+        return await sync_to_async(_user)(request)
+    return _key_of(user)
 
 
 _NOBODY = object()

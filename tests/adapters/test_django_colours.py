@@ -17,6 +17,7 @@ from django.views import View
 from adapters.django_project import OURS, Site, hello, hello_async
 from jwtlimit_core import Limit, RateLimitExceeded
 from jwtlimit_django import get_async_processor, get_processor, rate_limit
+from jwtlimit_django.engine import get_engine
 from jwtlimit_django.middleware import RateLimitMiddleware
 from jwtlimit_django.passage import Passage
 
@@ -168,18 +169,21 @@ def test_django_requests_at_once_pass_exactly_the_limit(site: Site) -> None:
 
 
 def test_django_first_requests_at_once_are_counted_by_one_engine(settings: Any) -> None:
-    settings.JWTLIMIT = {"LIMITS": [Limit("all", "8/m")]}
-    start = threading.Barrier(16)
-    statuses: list[int] = []
-    view = rate_limit("8/m")(hello)
+    start = threading.Barrier(8)
 
-    def ask() -> None:
-        start.wait()
-        statuses.append(view(RequestFactory().get("/")).status_code)
+    class Slow(dict[str, Any]):
+        """Settings that nobody has read before all have begun to."""
 
-    threads = [threading.Thread(target=ask) for _ in range(16)]
+        def items(self) -> Any:
+            start.wait()
+            return super().items()
+
+    settings.JWTLIMIT = Slow(LIMITS=[])
+    engines: list[Any] = []
+    threads = [threading.Thread(target=lambda: engines.append(get_engine())) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(statuses) == [200] * 8 + [429] * 8
+    assert len(engines) == 8
+    assert len(set(map(id, engines))) == 1

@@ -95,6 +95,14 @@ def test_django_handler429_may_choose_another_status(site: Site, refuses: Any) -
     assert answer.headers["RateLimit"].endswith(";r=0;t=60")  # still that of the refusal
 
 
+def test_django_refusal_with_another_status_is_not_told_as_if_it_had_passed(site: Site) -> None:
+    handlers = {"handler429": lambda request, exception: HttpResponse(status=403)}
+    site.serve(rate_limit("1/m", name="view")(hello), handlers=handlers, LIMITS=[Limit("all", "9/m")])
+    site.get()
+    answer = site.get()
+    assert (answer.status_code, answer.headers["RateLimit"]) == (403, '"view";r=0;t=60')
+
+
 def test_django_handler429_that_fails_is_a_fault_of_the_application(site: Site, refuses: Any) -> None:
     def fails(request: HttpRequest, exception: Exception) -> HttpResponse:
         raise LookupError("mine")

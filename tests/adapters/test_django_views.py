@@ -24,13 +24,11 @@ from jwtlimit_django import rate_limit
 
 numbers = count()
 
-CHAINS = {"present": (OURS,), "absent": ()}
 
-
-@pytest.fixture(params=CHAINS)
-def chain(request: pytest.FixtureRequest) -> tuple[str, ...]:
+@pytest.fixture(params=[(OURS,), ()], ids=["present", "absent"])
+def chain(request: pytest.FixtureRequest) -> Any:
     """With our middleware, and without it."""
-    return CHAINS[request.param]
+    return request.param
 
 
 def plain(request: HttpRequest, name: str = "", *, page: int = 1) -> HttpResponse:
@@ -135,6 +133,16 @@ def test_django_refund_is_made_without_the_middleware_too(site: Site, chain: Any
     assert site.statuses() == [200] * 3
 
 
+def test_django_refund_looks_at_the_answer_that_goes_out(site: Site) -> None:
+    inner = rate_limit("1/m", refund_when=lambda status, headers: status == 200)(plain)
+
+    def outer(request: HttpRequest) -> HttpResponse:
+        return HttpResponse(inner(request).content, status=401)
+
+    site.serve(outer)
+    assert [site.get().content[:7] for _ in range(2)] == [b" 1", b'{"type"']
+
+
 def test_django_request_that_is_sent_again_is_a_new_admission(settings: Any) -> None:
     settings.JWTLIMIT = {}
     request = RequestFactory().get("/")
@@ -166,7 +174,7 @@ def test_django_decorated_view_that_returns_no_response_is_left_to_django(site: 
         site.get()
 
 
-@pytest.mark.parametrize("wrong", [lambda: "a view, since the parentheses were left out", 5, "often"])
+@pytest.mark.parametrize("wrong", [lambda: "a view, for want of parentheses", 5, "often"])
 def test_django_rate_limit_of_what_is_no_rate_is_told_at_decoration(wrong: Any) -> None:
     with pytest.raises(ConfigError, match="a rate must read like"):
         rate_limit(wrong)
