@@ -1,6 +1,5 @@
 """Other middleware than ours: of each colour, and some that change what comes after them."""
 
-import threading
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
@@ -74,12 +73,3 @@ named_user = before(_read_name)
 token_in_own_header = before(_put_authorization)
 chosen_urlconf = before(_choose_urlconf)
 reads_stream = before(_read_stream)
-
-
-@sync_only_middleware
-def remembers_thread(get_response: GetResponse) -> Callable[[HttpRequest], Any]:
-    def middleware(request: HttpRequest) -> Any:
-        request.META["thread"] = threading.get_ident()
-        return get_response(request)
-
-    return middleware
