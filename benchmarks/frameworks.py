@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import logging
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -206,6 +207,7 @@ def _starlette() -> Applications:
 
 
 def _django() -> Applications:
+    logging.getLogger("django.request").setLevel(logging.CRITICAL)  # it has a line for each refusal of the peers
     if not django.conf.settings.configured:
         django.conf.settings.configure(
             ALLOWED_HOSTS=["*"],

@@ -64,7 +64,7 @@ def decide(state: State | None, rate: Rate, now_ns: int, n: int, *, name: str, a
 
 def outlook(level: int, seen_ns: int, rate: Rate, now_ns: int, n: int, allowed: bool) -> tuple[int, int, int]:
     """Return whole tokens, the wait for *n* of them, and the time until full, of a bucket with *level* units at *seen_ns*."""
-    behind_ns = max(0, seen_ns - now_ns)
+    behind_ns = seen_ns - now_ns if seen_ns > now_ns else 0
     retry_after_ns = 0 if allowed else behind_ns + -(-(n * rate.unit - level) // rate.refill)
     missing = rate.capacity - level
     reset_after_ns = behind_ns + -(-missing // rate.refill) if missing else 0

@@ -77,7 +77,7 @@ class Engine:
         self._issue_rate = issue_rate
         self._counters = counters
         self._keys = RequestKeys(addresses, user_key)
-        self._exempt_paths = Paths(exempt_paths)
+        self._exempt_paths = Paths(exempt_paths) if exempt_paths else None
         self._headers = headers
         self._on_refused = on_refused
         self._limiters: dict[tuple[str, Rate, OnFailure | None, bool], Any] = {}
@@ -134,7 +134,7 @@ class Engine:
 
     def enter(self, view: RequestView, admission: Admission) -> Flow[None]:
         """Charge a request to the limits of the settings: the first two phases; raises as `admit` does."""
-        phases = () if view.path in self._exempt_paths else self._phases
+        phases = () if self._exempt_paths is not None and view.path in self._exempt_paths else self._phases
         if len(phases) == 1:
             return self.admit(view, admission, phases[0])
         return self._enter(view, admission, phases)
@@ -160,7 +160,7 @@ class Engine:
         try:
             charges = []
             for limit in limits:
-                if not limit.applies(view.method, view.path):
+                if not (limit.is_everywhere or limit.applies(view.method, view.path)):
                     continue
                 if limit.is_plain:
                     charge: Charge | None = self._plain_charge(limit, view)
@@ -177,6 +177,7 @@ class Engine:
             raise
         admission.charges += charges
         admission.decisions += decisions
+        admission.refunds = admission.refunds or any([charge.limit.refund_when for charge in charges])  # noqa: C419  a list is faster
 
     def settle(self, view: RequestView, admission: Admission, status: int, headers: object) -> Flow[None]:
         """Put back what the limits with `refund_when` want put back; never raises. To be run before the answer is sent."""

@@ -14,7 +14,7 @@ from jwtlimit_core.decision import Decision, RateLimitExceeded
 from jwtlimit_core.errors import LimiterUnavailable
 from jwtlimit_core.rate import Rate
 
-__all__ = ["Headers", "Response", "rate_limit_headers", "refusal"]
+__all__ = ["Headers", "Response", "environ_name", "rate_limit_headers", "refusal"]
 
 Headers = tuple[tuple[str, str], ...]
 
@@ -70,6 +70,13 @@ def refusal(error: RateLimitExceeded | LimiterUnavailable) -> Response:
     return Response(status, headers, json.dumps(problem).encode())
 
 
+@lru_cache(1_000)
+def environ_name(header: str) -> str:
+    """Return the name by which the environ of WSGI has a *header* (PEP 3333, RFC 3875 section 4.1.18)."""
+    name = header.upper().replace("-", "_")
+    return name if name in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{name}"
+
+
 def rate_limit_headers(decisions: Sequence[Decision]) -> Headers:
     """Return RateLimit-Policy and RateLimit for *decisions*, one item each."""
     policies, states = [], []
@@ -80,7 +87,8 @@ def rate_limit_headers(decisions: Sequence[Decision]) -> Headers:
             # Until there is one token more: until full, less the time that the tokens after that one take; that time is rounded
             # up, so that no t is later than Retry-After.
             later_ns = -(-(rate.burst - decision.remaining - 1) * rate.unit // rate.refill)
-            state += f";t={min(max(1, _seconds(decision.reset_after_ns - later_ns)), _LARGEST_INTEGER)}"
+            wait_s = -(-(decision.reset_after_ns - later_ns) // _NS_PER_SECOND) or 1
+            state += f";t={min(_LARGEST_INTEGER, wait_s)}"
         policies.append(policy)
         states.append(name + state)
     return ("RateLimit-Policy", ", ".join(policies)), ("RateLimit", ", ".join(states))

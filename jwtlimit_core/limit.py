@@ -101,6 +101,7 @@ class Limit:
     parts: tuple[KeyPart, ...] = field(repr=False, compare=False)
     under: Paths | None = field(repr=False, compare=False)
     awaits: bool = field(repr=False, compare=False)
+    is_everywhere: bool = field(repr=False, compare=False)
     is_plain: bool = field(repr=False, compare=False)
     _hash: int = field(repr=False, compare=False)
 
@@ -158,6 +159,7 @@ class Limit:
             "parts": parts,
             "under": None if paths is None else Paths(paths),
             "awaits": any(map(awaits, (cost, exempt_when, plan, *(part.function for part in parts)))),
+            "is_everywhere": methods is None and paths is None,
             # By address, and nothing else to ask: the usual limit, which is worth a way of its own.
             "is_plain": key == "ip" and rates is None and not callable(cost) and exempt_when is None,
             "_hash": hash((name, *read.values())),

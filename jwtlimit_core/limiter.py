@@ -174,8 +174,24 @@ class RateLimiter:
                 self._turn.take()
             if not 0 < n <= rate.burst or not key:
                 return self._look(key, n)
-            self._check_open()
-            allowed, (level, seen_ns), now_ns = self._take(key, n)
+            state = self._buckets.get(key)
+            if state is None:
+                self._check_open()
+                allowed, (level, seen_ns), now_ns = self._take(key, n)
+            else:  # `take` of jwtlimit_core.bucket in place, as in `allow`
+                self._move_to_end(key)
+                level, seen_ns = state
+                now_ns = self._now_ns()
+                if now_ns > seen_ns:
+                    state[1] = now_ns
+                    level += self._refill * (now_ns - seen_ns)
+                    seen_ns = now_ns
+                    if level > self._capacity:
+                        level = self._capacity
+                allowed = level >= n * self._unit
+                if allowed:
+                    level -= n * self._unit
+                state[0] = level
         finally:
             self._push_turn(None)
         return Decision(allowed, rate, self.name, *outlook(level, seen_ns, rate, now_ns, n, allowed))

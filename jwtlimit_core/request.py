@@ -72,14 +72,16 @@ class Admission:
     Attributes:
         charges: What it was charged, so far as that was not put back.
         decisions: The answers of all limits that let it pass.
+        refunds: Whether the answer decides on what is put back.
         verifies: Whether there is a key to verify tokens with.
     """
 
-    __slots__ = ("_claims", "_reader", "_view", "charges", "decisions", "verifies")
+    __slots__ = ("_claims", "_reader", "_view", "charges", "decisions", "refunds", "verifies")
 
     def __init__(self, view: RequestView, reader: Processor | None) -> None:
         self.charges: list[Charge] = []
         self.decisions: list[Decision] = []
+        self.refunds = False
         self.verifies = reader is not None
         self._view = view
         self._reader = reader
@@ -89,11 +91,6 @@ class Admission:
     def decision(self) -> Decision | None:
         """The answer of all limits together, that of the one with the least left first; None where none applied."""
         return combine(self.decisions) if self.decisions else None
-
-    @property
-    def refunds(self) -> bool:
-        """Whether the answer decides on what is put back."""
-        return any([charge.limit.refund_when is not None for charge in self.charges])  # noqa: C419  for few, a list is faster
 
     @property
     def claims(self) -> Claims | None:

@@ -1,9 +1,9 @@
 """The middleware: put it below `SecurityMiddleware` and CORS, and below `AuthenticationMiddleware` if a limit is by user."""
 
 from collections.abc import Awaitable, Callable
-from weakref import WeakKeyDictionary
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
+from django.conf import settings
 from django.http import Http404, HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import URLResolver, get_resolver
@@ -41,7 +41,7 @@ class RateLimitMiddleware:
         self._awaits = iscoroutinefunction(get_response)
         if self._awaits:
             markcoroutinefunction(self)
-        self._has_exempt: WeakKeyDictionary[URLResolver, bool] = WeakKeyDictionary()
+        self._has_exempt: dict[object, bool] = {}  # by URLconf
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
         """Answer *request*, or return how to await the answer."""
@@ -66,14 +66,14 @@ class RateLimitMiddleware:
 
     def _is_exempt(self, request: HttpRequest) -> bool:
         """Say whether the view of *request* is exempt; nothing is resolved where no view is."""
-        resolver = get_resolver(getattr(request, "urlconf", None))
-        known = self._has_exempt.get(resolver)
+        urlconf = getattr(request, "urlconf", None) or settings.ROOT_URLCONF
+        known = self._has_exempt.get(urlconf)
         if known is None:
-            known = self._has_exempt[resolver] = _has_exempt(resolver)
+            known = self._has_exempt[urlconf] = _has_exempt(get_resolver(urlconf))
         if not known:
             return False
         try:
-            return _is_exempt(resolver.resolve(request.path_info).func)
+            return _is_exempt(get_resolver(urlconf).resolve(request.path_info).func)
         except Http404:
             return False
 

@@ -51,6 +51,7 @@ def refuse(error: Refusal, request: HttpRequest | None, *, awaits: bool) -> Flow
     for name, value in answer.headers:
         response.headers[name] = value
     vars(response)[_MARK] = True
+    response._has_been_logged = True  # type: ignore[attr-defined]  # as Django marks its own: else it logs each refusal
     return response
 
 

@@ -9,10 +9,9 @@ from django.utils.functional import LazyObject
 
 from jwtlimit_core import ConfigError
 from jwtlimit_core.flow import Call
+from jwtlimit_core.http import environ_name
 
 __all__ = ["View"]
-
-_WITHOUT_PREFIX = ("CONTENT_TYPE", "CONTENT_LENGTH")
 
 
 class View:
@@ -35,14 +34,13 @@ class View:
     def header(self, name: str) -> str | None:
         """Return the value of a header; lines of one name stand joined in it."""
         # Not by request.headers: that is made once, and would hide what another middleware puts into META later.
-        label = name.upper().replace("-", "_")
-        value: str | None = self.raw.META.get(label if label in _WITHOUT_PREFIX else f"HTTP_{label}")
+        value: str | None = self.raw.META.get(environ_name(name))
         return value
 
-    def header_lines(self, name: str) -> list[str]:
-        """Return that value, alone in a list."""
-        value = self.header(name)
-        return [] if value is None else [value]
+    def header_lines(self, name: str) -> tuple[str, ...]:
+        """Return that value alone."""
+        value = self.raw.META.get(environ_name(name))
+        return () if value is None else (value,)
 
     def body(self, most_bytes: int) -> Call:
         """Return how to get the body."""

@@ -3,7 +3,6 @@
 import inspect
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from io import BufferedReader, BytesIO
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, cast
 from urllib.parse import urlencode
@@ -19,7 +18,7 @@ from jwtlimit_core.config import BeforeIssue
 from jwtlimit_core.decoration import Decoration, LimitOptions, Owner, exempt, is_exempt
 from jwtlimit_core.engine import Engine, OnRefused
 from jwtlimit_core.flow import Call, run
-from jwtlimit_core.http import Headers
+from jwtlimit_core.http import Headers, environ_name
 from jwtlimit_core.http import Response as Refusal
 from jwtlimit_core.limit import Limit
 from jwtlimit_core.settings import build_engine
@@ -55,10 +54,10 @@ class _Passage:
         self.admission = engine.admission(self)
 
     def header(self, name: str) -> str | None:
-        return self.raw.environ.get(_environ_name(name))
+        return self.raw.environ.get(environ_name(name))
 
     def header_lines(self, name: str) -> Sequence[str]:
-        value = self.raw.environ.get(_environ_name(name))
+        value = self.raw.environ.get(environ_name(name))
         return () if value is None else (value,)
 
     def body(self, most_bytes: int) -> Call:
@@ -66,13 +65,6 @@ class _Passage:
 
     def user(self) -> Call:
         raise ConfigError("a limit is by user: set JWTLIMIT_USER_KEY to a function of the request that returns its user")
-
-
-@cache
-def _environ_name(header: str) -> str:
-    """Return where the environ of WSGI has a *header*, which is of ours or of a limit."""
-    name = header.upper().replace("-", "_")
-    return name if name == "CONTENT_TYPE" else f"HTTP_{name}"
 
 
 class JWTLimit:
