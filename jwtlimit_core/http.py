@@ -30,12 +30,14 @@ class Response:
     Attributes:
         status: The status code.
         headers: The headers that belong on every answer of this kind, the application's own included; no name occurs twice.
-        body: The default body.
+        detail: What happened, in a sentence.
+        body: The default body, in which *detail* is.
         content_type: What *body* is.
     """
 
     status: int
     headers: Headers
+    detail: str
     body: bytes
     content_type: str = "application/problem+json"
 
@@ -46,28 +48,28 @@ def refusal(error: RateLimitExceeded | LimiterUnavailable) -> Response:
     wait_s = _wait_s(error)
     again = "" if wait_s is None else f" Try again in {wait_s} second{'' if wait_s == 1 else 's'}."
     if isinstance(error, RateLimitExceeded):
-        status = 429
+        status, detail = 429, f"A limit on requests was exceeded.{again or ' Waiting does not help.'}"
         problem = {
             "type": f"{_PROBLEMS}#quota-exceeded",
             "title": "Too Many Requests",
             "status": status,
-            "detail": f"A limit on requests was exceeded.{again or ' Waiting does not help.'}",
+            "detail": detail,
             "violated-policies": [_printable(part.name) for part in _refusing(error.decision)],
         }
     else:
-        status = 503
+        status, detail = 503, f"The service cannot say now whether this request is within its limits.{again}"
         problem = {
             "type": f"{_PROBLEMS}#temporary-reduced-capacity",
             "title": "Service Unavailable",
             "status": status,
-            "detail": f"The service cannot say now whether this request is within its limits.{again}",
+            "detail": detail,
         }
     headers: Headers = (("Cache-Control", "no-store"),)
     if wait_s is not None:
         headers += (("Retry-After", str(wait_s)),)
     if isinstance(error, RateLimitExceeded):
         headers += rate_limit_headers(_refusing(error.decision))
-    return Response(status, headers, json.dumps(problem).encode())
+    return Response(status, headers, detail, json.dumps(problem).encode())
 
 
 @lru_cache(1_000)

@@ -1,6 +1,5 @@
 """What is answered to a refusal: by the application where it has a handler, else with problem details."""
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -37,7 +36,7 @@ class Answered(HTTPException):
     answer: jwtlimit_core.Response
 
     def _become(self, error: Refusal, answer: jwtlimit_core.Response) -> None:
-        HTTPException.__init__(self, answer.status, json.loads(answer.body)["detail"], dict(answer.headers))
+        HTTPException.__init__(self, answer.status, answer.detail, dict(answer.headers))
         vars(self).update(vars(error), answer=answer)
 
 
@@ -81,8 +80,9 @@ async def respond(
     """
     handler, argument = _handler(error, found, getattr(app, "exception_handlers", {}))
     if handler is None:
-        response = Response(found.body, found.status, media_type=found.content_type)
-    elif awaits(handler):
+        return Response(found.body, found.status, dict(found.headers), found.content_type)
+    response: Response
+    if awaits(handler):
         response = await handler(request, argument)
     else:
         beyond = CapacityLimiter(1) if from_pool else None

@@ -14,8 +14,9 @@ from starlette.websockets import WebSocket
 from jwtlimit_core import ConfigError, Engine, Limit, LimiterUnavailable, Rate, RateLimitExceeded
 from jwtlimit_core.decoration import Decoration, LimitOptions, Owner
 from jwtlimit_core.flow import awaits, run_async
+from jwtlimit_core.http import Response as Answer
 from jwtlimit_core.settings import build_engine
-from jwtlimit_starlette.answers import Answered, as_http, respond
+from jwtlimit_starlette.answers import Refusal, as_http, respond
 from jwtlimit_starlette.routes import LIMITED
 from jwtlimit_starlette.view import View, Visit
 
@@ -57,7 +58,9 @@ class RateLimit:
             RateLimitExceeded: The limit refuses.
             LimiterUnavailable: The store gave no answer.
         """
-        await self._gate.admit(request, (self._decoration.limit_of(request.scope.get("endpoint", self)),))
+        found = await self._gate.refusal(request, (self._decoration.limit_of(request.scope.get("endpoint", self)),))
+        if found is not None:
+            raise as_http(*found) from found[0]
 
 
 def rate_limit(rate: Rate | str | None = None, **options: Unpack[LimitOptions]) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -97,13 +100,8 @@ class _Gate:
     def __init__(self) -> None:
         self._engine: Engine | None = None
 
-    async def admit(self, connection: HTTPConnection, limits: tuple[Limit, ...]) -> None:
-        """Charge a request to *limits*.
-
-        Raises:
-            TooManyRequests: One of them refuses.
-            ServiceUnavailable: The store gave no answer.
-        """
+    async def refusal(self, connection: HTTPConnection, limits: tuple[Limit, ...]) -> tuple[Refusal, Answer] | None:
+        """Charge a request to *limits*, and return why they refuse it, if they do, and the answer to that."""
         visit = Visit.of(connection)
         if visit is None:
             engine, view = self._without_middleware(limits), View(connection.scope, None, connection)
@@ -112,26 +110,24 @@ class _Gate:
         elif visit.enabled:
             engine, view, admission = visit.engine, View(connection.scope, visit.body, connection), visit.admission
         else:
-            return
+            return None
         try:
             await run_async(engine.admit(view, admission, limits))
         except (RateLimitExceeded, LimiterUnavailable) as error:
-            refused = as_http(error, engine.refuse(error, view))
+            answer = engine.refuse(error, view)
             if visit is not None:
-                visit.refused = refused.answer
-            raise refused from error
+                visit.refused = answer
+            return error, answer
         finally:
             view.release()
+        return None
 
-    async def refusal(
+    async def response(
         self, connection: HTTPConnection, limits: tuple[Limit, ...], *, from_pool: bool = False
     ) -> Response | None:
         """Charge a request to *limits*, and return the response where they refuse it."""
-        try:
-            await self.admit(connection, limits)
-        except Answered as error:
-            return await respond(error, error.answer, connection, connection.scope.get("app"), from_pool=from_pool)
-        return None
+        found = await self.refusal(connection, limits)
+        return None if found is None else await respond(*found, connection, connection.scope.get("app"), from_pool=from_pool)
 
     def _without_middleware(self, limits: tuple[Limit, ...]) -> Engine:
         if self._engine is None:
@@ -155,12 +151,12 @@ def _limited(function: Callable[..., Any], limits: tuple[Limit, ...], position: 
         return request
 
     async def limit_async(*args: Any, **kwargs: Any) -> Any:
-        refused = await gate.refusal(request_of(args, kwargs), limits)
+        refused = await gate.response(request_of(args, kwargs), limits)
         return await function(*args, **kwargs) if refused is None else refused
 
     def limit(*args: Any, **kwargs: Any) -> Any:
         # In a thread of the pool, but the one colour of limiters here is that of the loop.
-        refused = anyio.from_thread.run(partial(gate.refusal, from_pool=True), request_of(args, kwargs), limits)
+        refused = anyio.from_thread.run(partial(gate.response, from_pool=True), request_of(args, kwargs), limits)
         return function(*args, **kwargs) if refused is None else refused
 
     return limit_async if awaits(function) else limit
