@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -142,7 +143,7 @@ def many_processes() -> None:
         command = [str(get_binary_path()), "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", folder]
         with running(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as store:
             wait_until_open(port)
-            place = {"JWT_STORE": f"redis://127.0.0.1:{port}/0"}
+            place: dict[str, Any] = {"JWT_STORE": f"redis://127.0.0.1:{port}/0"}
             every_framework(place)
             print("\n6. Four workers, one limit: the counts are kept in a Valkey server")
             with application(workers=4, JWT_RATE="20/5m", **place) as client:
@@ -150,10 +151,8 @@ def many_processes() -> None:
                 without_a_store(client, store)
 
 
-def every_framework(place: dict[str, str]) -> None:
-    print(
-        "\n5. Django, Flask, Starlette and FastAPI side by side, on one Valkey server: 6 tokens in 5 minutes over all"
-    )
+def every_framework(place: dict[str, Any]) -> None:
+    print("\n5. Django, Flask, Starlette and FastAPI side by side, on one Valkey server: 6 tokens in 5 minutes over all")
     with ExitStack() as stack:
         clients = {name: stack.enter_context(application(name, JWT_RATE="6/5m", **place)) for name in SERVED}
         print("\n       log-ins of alice, one framework after the other; each takes 2 tokens, one of them to refresh with\n")

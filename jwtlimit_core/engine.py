@@ -54,6 +54,7 @@ class Engine:
         headers: Whether answers within the limits tell how much is left.
         enabled: Whether anything is limited; or a function that says so, asked for each request.
         on_refused: Called with the decision and the request for each 429, for logs and metrics; what it raises is logged.
+        say: Puts the framework's names of settings into a message.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Engine:
         headers: bool = True,
         enabled: bool | Callable[[], object] = True,
         on_refused: OnRefused | None = None,
+        say: Callable[[str], str] = str,
     ) -> None:
         self.config = config
         self._enabled = enabled
@@ -80,6 +82,7 @@ class Engine:
         self._exempt_paths = Paths(exempt_paths) if exempt_paths else None
         self._headers = headers
         self._on_refused = on_refused
+        self._say = say
         self._limiters: dict[tuple[str, Rate, OnFailure | None, bool], Any] = {}
         self._ready: tuple[dict[Limit, Any], dict[Limit, Any]] = ({}, {})  # the limiters of limits without plans, by colour
         self._processors: dict[tuple[bool, bool], Any] = {}
@@ -121,7 +124,8 @@ class Engine:
         if known is not None:
             return cast("Processor | AsyncProcessor", known)
         if self.config is None:
-            raise ConfigError("no key is set: set SECRET_KEY, SIGNING_KEY or VERIFICATION_KEY to issue or validate tokens")
+            problem = "no key is set: set SECRET_KEY, SIGNING_KEY or VERIFICATION_KEY to issue or validate tokens"
+            raise ConfigError(self._say(problem))
         limiter = self.config.rate_limiter or self._limiter("issue", self._issue_rate, on_loop=on_loop)
         made = kind(replace(self.config, rate_limiter=limiter if enabled else None))
         return cast("Processor | AsyncProcessor", self._processors.setdefault((on_loop, enabled), made))

@@ -14,6 +14,7 @@ from jwtlimit_core.config import Config
 from jwtlimit_core.counters import InProcess, InStore
 from jwtlimit_core.engine import Engine
 from jwtlimit_core.errors import ConfigError
+from jwtlimit_core.flow import awaits
 from jwtlimit_core.limit import Limit, path_problems
 from jwtlimit_core.rate import Rate, shown
 
@@ -75,15 +76,18 @@ def build_engine(
     Raises:
         ConfigError: Settings are unknown or cannot work; all of them are named.
     """
-    try:
-        return _build({name: value for name, value in values.items() if value is not None}, host, knows_users)
-    except ConfigError as error:
+
+    def say(problem: str) -> str:
         name_of = named or (lambda name: prefix + name)
-        problems = [_NAME.sub(lambda name: name_of(name[0]), problem) for problem in error.problems]
-        raise ConfigError(*problems) from error.__cause__
+        return _NAME.sub(lambda name: name_of(name[0]), problem)
+
+    try:
+        return _build({name: value for name, value in values.items() if value is not None}, host, knows_users, say)
+    except ConfigError as error:
+        raise ConfigError(*map(say, error.problems)) from error.__cause__
 
 
-def _build(given: dict[str, Any], host: Host, knows_users: bool) -> Engine:
+def _build(given: dict[str, Any], host: Host, knows_users: bool, say: Callable[[str], str]) -> Engine:
     problems = list(_unknown(given))
     settings = _DEFAULTS | given
     problems += _import_all(settings)
@@ -141,6 +145,7 @@ def _build(given: dict[str, Any], host: Host, knows_users: bool) -> Engine:
         headers=settings["HEADERS"],
         enabled=settings["ENABLED"],
         on_refused=settings["ON_REFUSED"],
+        say=say,
     )
     _try_out(engine, host, knows_users)
     return engine
@@ -193,8 +198,16 @@ def _misfits(settings: Mapping[str, Any]) -> Iterator[str]:
     for name in _FUNCTIONS:
         if settings[name] is not None and not callable(settings[name]):
             yield f"{name} must be a function or None, not {shown(settings[name])}"
+    for name in ("ENABLED", "ON_REFUSED"):
+        if awaits(settings[name]):
+            yield f"{name} must be a plain function: nobody awaits it"
     if not all(callable(getattr(settings["CLOCK"], name, None)) for name in ("time_ns", "monotonic_ns")):
         yield f"CLOCK must have time_ns() and monotonic_ns(), not be {shown(settings['CLOCK'])}"
+    yield from path_problems("EXEMPT_PATHS", settings["EXEMPT_PATHS"])
+    yield from _misfits_of_store(settings)
+
+
+def _misfits_of_store(settings: Mapping[str, Any]) -> Iterator[str]:
     store, key_prefix = settings["STORE"], settings["KEY_PREFIX"]
     if not isinstance(key_prefix, str) or not key_prefix:
         yield f"KEY_PREFIX must be a str of 1 or more characters, not {shown(key_prefix)}"
@@ -203,9 +216,10 @@ def _misfits(settings: Mapping[str, Any]) -> Iterator[str]:
         yield "STORE must be 'memory', a URL such as redis://localhost:6379/0, or a limiter of your own"
     elif not isinstance(store, str) and not all(callable(getattr(store, name, None)) for name in ("allow", "reset", "close")):
         yield f"STORE must have allow(), reset() and close(), or be 'memory' or a URL, not {shown(store)}"
+    if not isinstance(store, str) and not any(settings.get(name) for name in _KEYS):
+        yield "STORE is a limiter of your own, which limits issuance: set SECRET_KEY, SIGNING_KEY or VERIFICATION_KEY, too"
     if settings["STRATEGY"] == "fixed_window" and store == "memory":
         yield "STRATEGY 'fixed_window' needs a store that is shared: set STORE to a URL, or take 'token_bucket'"
-    yield from path_problems("EXEMPT_PATHS", settings["EXEMPT_PATHS"])
 
 
 def _read_limits(given: Any) -> list[Limit]:

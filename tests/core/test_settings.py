@@ -14,6 +14,16 @@ from views import View, enters, headers, passed
 SECRET = "a-secret-that-nobody-must-ever-see"
 
 
+async def later(view: object) -> str:
+    return "ann"
+
+
+def test_setting_user_key_may_be_a_dotted_name() -> None:
+    engine = build_engine({"USER_KEY": f"{__name__}.user_of", "CLOCK": ManualClock()}, knows_users=False)
+    limit = Limit("user", "2/m", key="user")
+    assert [passed(engine, View(name=name), limit, of=3) for name in ("ann", "bob", None)] == [2, 2, 3]
+
+
 def processor(**values: Any) -> Processor:
     return build_engine({"SECRET_KEY": SECRET, **values}).processor(enabled=True)
 
@@ -74,8 +84,13 @@ def test_setting_store_may_be_a_limiter_of_the_application() -> None:
     with pytest.raises(RateLimitExceeded) as caught:
         engine.processor(enabled=True).create(Claims(sub="ann"))
     assert caught.value.retry_after == 30
-    with pytest.raises(ConfigError, match="no key is set"):
-        build_engine({"STORE": Provider()}).processor(enabled=True)
+    (problem,) = problems("JWTLIMIT_", STORE=Provider())
+    assert problem.startswith("JWTLIMIT_STORE is a limiter of your own, which limits issuance: set JWTLIMIT_SECRET_KEY, ")
+
+
+def test_processor_without_a_key_names_the_settings_as_the_framework_does() -> None:
+    with pytest.raises(ConfigError, match="set secret_key, signing_key or verification_key to issue"):
+        build_engine({}, named=str.lower).processor()
 
 
 def test_setting_headers_switches_the_headers_of_good_answers() -> None:
@@ -148,6 +163,8 @@ def test_setting_of_an_unknown_name_is_refused_with_the_nearest(name: str, messa
         ("KEY_PREFIX", ""),
         ("USER_KEY", 7),
         ("ON_REFUSED", 7),
+        ("ON_REFUSED", later),
+        ("ENABLED", later),
         ("BEFORE_ISSUE", 7),
         ("USER_KEY", "no.such.module.name"),
         ("ON_REFUSED", "os.path.no_such_name"),
@@ -222,16 +239,6 @@ def test_setting_limits_reaches_every_request(limit: object) -> None:
 
 def user_of(view: View) -> str | None:
     return view.name
-
-
-async def later(view: object) -> str:
-    return "ann"
-
-
-def test_setting_user_key_may_be_a_dotted_name() -> None:
-    engine = build_engine({"USER_KEY": f"{__name__}.user_of", "CLOCK": ManualClock()}, knows_users=False)
-    limit = Limit("user", "2/m", key="user")
-    assert [passed(engine, View(name=name), limit, of=3) for name in ("ann", "bob", None)] == [2, 2, 3]
 
 
 @pytest.mark.parametrize(
