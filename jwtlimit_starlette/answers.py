@@ -67,7 +67,10 @@ def answer(error: Refusal, visit: Visit | None) -> jwtlimit_core.Response:
     """Return the answer of the core to *error*, of which `on_refused` is told only once."""
     if isinstance(error, Answered):
         return error.answer
-    return refusal(error) if visit is None else visit.engine.refuse(error, visit.view)
+    if visit is None:
+        return refusal(error)
+    visit.refused = visit.engine.refuse(error, visit.view)
+    return visit.refused
 
 
 async def respond(

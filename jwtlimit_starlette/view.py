@@ -1,5 +1,6 @@
 """One HTTP request as limits look at it, and what the middleware keeps of it."""
 
+from functools import lru_cache
 from typing import Any
 
 from starlette.datastructures import Headers
@@ -13,6 +14,12 @@ from jwtlimit_core.flow import Call, run_async
 __all__ = ["Body", "View", "Visit"]
 
 _VISIT = "jwtlimit"  # in the scope of a request
+
+
+@lru_cache(1_000)
+def _raw_name(header: str) -> bytes:
+    """Return a name as ASGI has it, of a header of ours or of a limit."""
+    return header.lower().encode("latin-1")
 
 
 class Body:
@@ -108,7 +115,7 @@ class View:
 
     def header_lines(self, name: str) -> list[str]:
         """Return the values of all its lines."""
-        wanted = name.lower().encode("latin-1")
+        wanted = _raw_name(name)
         return [value.decode("latin-1") for key, value in self._headers if key == wanted]
 
     def body(self, most_bytes: int) -> Call:
@@ -137,7 +144,7 @@ class Visit:
         body: Its messages.
         view: The request as it came.
         admission: What it was charged; ``request.state.jwtlimit`` is the same.
-        refused: The answer to a refusal that was raised inside the application, which finds words of its own for it.
+        refused: The answer to what was refused; the application may have words of its own for it.
     """
 
     __slots__ = ("admission", "body", "enabled", "engine", "refused", "view")
@@ -157,12 +164,10 @@ class Visit:
         status, theirs = message["status"], list(message.get("headers", ()))
         if self.admission.refunds:
             await run_async(self.engine.settle(self.view, self.admission, status, Headers(raw=theirs)))
-        ours = self.engine.headers(self.admission, status)
-        if self.refused is not None and self.refused.status == status:
-            ours = self.refused.headers
+        ours = self.engine.headers(self.admission, status) if self.refused is None else self.refused.headers
         if not ours:
             return message
-        raw = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in ours]
+        raw = [(_raw_name(name), value.encode("latin-1")) for name, value in ours]
         names = [name for name, _ in raw]
         return {**message, "headers": [pair for pair in theirs if pair[0] not in names] + raw}
 

@@ -75,19 +75,20 @@ def test_handler_of_the_application_answers_for_the_dependency_with_our_headers(
     assert (refused.text, refused.ours, seen) == ("mine", OURS_EXCEEDED, ["mine"])
 
 
-def test_answer_of_the_application_of_another_status_is_left_alone() -> None:
+def test_answer_of_the_application_of_another_status_gets_the_headers_too() -> None:
     app = make_app()
 
     @app.exception_handler(RateLimitExceeded)
     async def lenient(request: Request, error: Any) -> PlainTextResponse:
         return PlainTextResponse("stale")
 
-    @app.get("/", dependencies=[Depends(RateLimit("1/20s"))])
+    @app.get("/", dependencies=[Depends(RateLimit("1/20s", name="mine"))])
     async def view() -> str:
         return ""
 
     get(app)
-    assert (get(app).status, get(app).ours) == (200, [[], [], [], []])
+    answer = get(app)
+    assert (answer.status, answer.text, answer.ours) == (200, "stale", OURS_EXCEEDED)
 
 
 def test_dependency_of_a_router_gives_each_endpoint_a_limit_and_one_of_a_name_all_together() -> None:
