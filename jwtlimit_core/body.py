@@ -74,6 +74,7 @@ def _kind(content_type: str | None) -> str:
     kind, *parameters = (content_type or "").lower().split(";")
     for parameter in parameters:
         label, _, value = parameter.partition("=")
-        if label.strip() == "charset" and value.strip().strip('"') not in ("utf-8", "utf8"):
+        # `charset*` of RFC 2231 is one, too, for some readers.
+        if "charset" in label and value.strip().strip('"') not in ("utf-8", "utf8"):
             return ""
     return kind.strip()
