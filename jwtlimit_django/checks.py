@@ -11,7 +11,7 @@
 ``jwtlimit.W002``       There is no middleware to answer what processors refuse.
 ``jwtlimit.W003``       A limit is by user, but none is known when the middleware asks.
 ``jwtlimit.W004``       Refusals get no CORS headers.
-``jwtlimit.W005``       Each worker counts alone (only with ``--deploy``).
+``jwtlimit.W005``       Each worker counts alone (only outside of ``DEBUG``).
 ``jwtlimit.W006``       Nothing is limited (only with ``--deploy``).
 ======================  ==================================================================================
 """
@@ -29,7 +29,7 @@ from django.utils.module_loading import import_string
 from jwtlimit_core import ConfigError, Engine
 from jwtlimit_django.engine import get_engine
 
-__all__ = ["check_deployment", "check_middleware", "check_settings"]
+__all__ = ["check_deployment", "check_middleware", "check_settings", "check_store"]
 
 _MIDDLEWARE = "jwtlimit_django.middleware.RateLimitMiddleware"
 _AUTHENTICATION = "django.contrib.auth.middleware.AuthenticationMiddleware"
@@ -77,31 +77,33 @@ def check_middleware(**_: object) -> list[CheckMessage]:
         return []
 
 
-def check_deployment(**_: object) -> list[CheckMessage]:
-    """Report what is right on the machine of a developer alone."""
+def check_store(**_: object) -> list[CheckMessage]:
+    """Report a place to count in that is right on the machine of a developer alone."""
     try:
-        engine = get_engine()
+        limits = get_engine().limits
     except ConfigError:
         return []
-    messages: list[CheckMessage] = []
     store = getattr(settings, "JWTLIMIT", {}).get("STORE") or "memory"
-    if store == "memory" or (engine.limits and not isinstance(store, str)):  # a limiter of the application counts tokens alone
-        messages.append(
-            Warning(
-                "Each worker counts alone: with n of them, n times the limits are let pass.",
-                hint='Set JWTLIMIT["STORE"] to the URL of a Redis or Valkey server, unless there is one worker.',
-                id="jwtlimit.W005",
-            )
-        )
-    if not engine.enabled:
-        messages.append(
-            Warning(
-                'Nothing is limited: JWTLIMIT["ENABLED"] is false.',
-                hint="Set it to False in the settings of tests only.",
-                id="jwtlimit.W006",
-            )
-        )
-    return messages
+    # A limiter of the application counts tokens alone.
+    if settings.DEBUG or not (store == "memory" or (limits and not isinstance(store, str))):
+        return []
+    hint = (
+        'Set JWTLIMIT["STORE"] to the URL of a Redis or Valkey server; where there is one worker, silence this check by '
+        "SILENCED_SYSTEM_CHECKS."
+    )
+    return [
+        Warning("Each worker counts alone: with n of them, n times the limits are let pass.", hint=hint, id="jwtlimit.W005")
+    ]
+
+
+def check_deployment(**_: object) -> list[CheckMessage]:
+    """Report what must not reach production."""
+    try:
+        enabled = get_engine().enabled
+    except ConfigError:
+        return []
+    hint = "Set it to False in the settings of tests only."
+    return [] if enabled else [Warning('Nothing is limited: JWTLIMIT["ENABLED"] is false.', hint=hint, id="jwtlimit.W006")]
 
 
 def _misplaced(engine: Engine) -> Iterator[CheckMessage]:

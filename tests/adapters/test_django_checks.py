@@ -28,7 +28,10 @@ class Derived(RateLimitMiddleware):
 DERIVED = f"{__name__}.Derived"
 
 
-def found(settings: Any, middleware: Any = (OURS,), *, deploy: bool = False, **jwtlimit: Any) -> list[CheckMessage]:
+def found(
+    settings: Any, middleware: Any = (OURS,), *, debug: bool = True, deploy: bool = False, **jwtlimit: Any
+) -> list[CheckMessage]:
+    settings.DEBUG = debug
     settings.MIDDLEWARE = list(middleware)
     settings.JWTLIMIT = {"SECRET_KEY": SECRET, **jwtlimit}
     messages = run_checks(tags=["jwtlimit"], include_deployment_checks=deploy)
@@ -112,18 +115,21 @@ def test_django_handler_that_cannot_be_called_is_told(settings: Any, handler: An
     settings.ROOT_URLCONF = NO_URLS
 
 
-def test_django_deployment_is_checked_for_a_store_and_for_limits(settings: Any) -> None:
+def test_django_store_is_checked_outside_of_debug_and_limits_before_deployment(settings: Any) -> None:
     assert ids(settings) == []
     assert ids(settings, ENABLED=False) == []
-    assert ids(settings, deploy=True) == ["jwtlimit.W005"]
-    assert ids(settings, deploy=True, STORE=RateLimiter()) == []
-    assert ids(settings, deploy=True, STORE=RateLimiter(), LIMITS=LIMITS) == ["jwtlimit.W005"]
-    assert ids(settings, deploy=True, STORE="redis://localhost:1/0", ENABLED=lambda: False) == ["jwtlimit.W006"]
+    assert ids(settings, debug=False) == ["jwtlimit.W005"]
+    assert ids(settings, debug=False, STORE=RateLimiter()) == []
+    assert ids(settings, debug=False, STORE=RateLimiter(), LIMITS=LIMITS) == ["jwtlimit.W005"]
+    assert ids(settings, debug=False, STORE="redis://localhost:1/0") == []
+    assert ids(settings, debug=False, STORE="stores://nowhere") == ["jwtlimit.E001"]
+    assert ids(settings, deploy=True, ENABLED=lambda: False) == ["jwtlimit.W006"]
 
 
 def test_django_without_settings_deployment_is_checked_all_the_same(settings: Any) -> None:
     del settings.JWTLIMIT
     settings.MIDDLEWARE = [OURS]
+    settings.DEBUG = False
     messages = run_checks(tags=["jwtlimit"], include_deployment_checks=True)
     assert [message.id for message in messages] == ["jwtlimit.W005"]
 
