@@ -2,7 +2,7 @@
 
 import inspect
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial, wraps
 from typing import Any, NamedTuple, TypedDict, TypeVar, cast
 
@@ -10,7 +10,7 @@ from jwtlimit_core.errors import ConfigError
 from jwtlimit_core.limit import Key, Limit, OnFailure, RefundWhen
 from jwtlimit_core.rate import Rate
 
-__all__ = ["Decoration", "LimitOptions", "Owner", "exempt", "is_exempt"]
+__all__ = ["Decoration", "LimitOptions", "Owner", "exempt", "is_exempt", "layers"]
 
 _LIMITED = "_jwtlimit"
 _EXEMPT = "_jwtlimit_exempt"
@@ -123,11 +123,16 @@ def is_exempt(view: object) -> bool:
     return any(_EXEMPT in getattr(each, "__dict__", ()) for each in (view, getattr(view, "view_class", None)))
 
 
-def _name_of(view: Function) -> str:
+def layers(view: object) -> Iterator[Any]:
+    """Yield *view* and all that it wraps, as `functools.wraps` leaves word of it."""
     layer: Any = view
-    while layer is not None and not isinstance(layer, partial):
+    while layer is not None:
+        yield layer
         layer = getattr(layer, "__wrapped__", None)
-    bound = view if layer is None else layer.func
+
+
+def _name_of(view: Function) -> str:
+    bound = next((layer.func for layer in layers(view) if isinstance(layer, partial)), view)
     owner = getattr(bound, "__self__", None)
     if owner is not None and not inspect.ismodule(owner):
         # A method: called after the class of its object, not after the one that has the code.

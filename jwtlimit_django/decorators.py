@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from django.utils.decorators import method_decorator
 
 from jwtlimit_core import ConfigError, Limit, Rate
-from jwtlimit_core.decoration import Decoration, LimitOptions, Owner
+from jwtlimit_core.decoration import Decoration, LimitOptions, Owner, layers
 from jwtlimit_core.flow import run, run_async
 from jwtlimit_django.passage import Passage
 
@@ -74,11 +74,9 @@ def _dispatches_on_loop(function: Callable[..., Any], owner: object = None) -> b
     """Say whether *function* is `dispatch` of an async class view: a plain function that Django calls on the event loop."""
     if getattr(function, "__name__", "") != "dispatch":
         return False
-    layer: Any = function
-    while layer is not None:
+    for layer in layers(function):
         if isinstance(layer, partial):  # of the bound method, as method_decorator makes it
             owner = getattr(layer.func, "__self__", owner)
-        layer = getattr(layer, "__wrapped__", None)
     return bool(getattr(owner, "view_is_async", False))
 
 

@@ -2,7 +2,7 @@
 
 import inspect
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from io import BufferedReader, BytesIO
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, cast
 from urllib.parse import urlencode
@@ -15,7 +15,7 @@ from werkzeug.exceptions import HTTPException, ServiceUnavailable, TooManyReques
 from jwtlimit_core import Clock, ConfigError, LimiterUnavailable, Processor, Rate, RateLimitExceeded
 from jwtlimit_core.body import Rewound
 from jwtlimit_core.config import BeforeIssue
-from jwtlimit_core.decoration import Decoration, LimitOptions, Owner, exempt, is_exempt
+from jwtlimit_core.decoration import Decoration, LimitOptions, Owner, exempt, is_exempt, layers
 from jwtlimit_core.engine import Engine, OnRefused
 from jwtlimit_core.flow import Call, run
 from jwtlimit_core.http import Headers, environ_name
@@ -243,7 +243,7 @@ class JWTLimit:
     def _warn_of_wrong_order(self, app: Flask) -> None:
         """Warn of limits above ``@app.route``, which limit nothing."""
         views = set(app.view_functions.values())
-        called = {inner for view in views for inner in _layers(view)}
+        called = {inner for view in views for inner in layers(view)}
         for view, wrapper in self._decorated:
             if view in views and wrapper not in called:
                 logger.warning("rate_limit of %s.%s limits nothing: put it below @app.route", view.__module__, view.__name__)
@@ -257,14 +257,6 @@ def _request() -> Request:
 def _is_enabled(config: Mapping[str, Any]) -> bool:
     enabled = config.get(f"{_PREFIX}ENABLED")
     return bool(enabled()) if callable(enabled) else enabled is not False
-
-
-def _layers(view: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
-    """Yield *view* and all that it wraps."""
-    layer: Callable[..., Any] | None = view
-    while layer is not None:
-        yield layer
-        layer = getattr(layer, "__wrapped__", None)
 
 
 def _is_exempt(app: Flask, request: Request) -> bool:
