@@ -9,12 +9,12 @@ from django.utils.functional import LazyObject
 
 from jwtlimit_core import ConfigError
 from jwtlimit_core.flow import Call
-from jwtlimit_core.http import environ_name
+from jwtlimit_core.http import EnvironHeaders
 
 __all__ = ["View"]
 
 
-class View:
+class View(EnvironHeaders):
     """A request, for code that is on an event loop or not.
 
     Args:
@@ -26,21 +26,11 @@ class View:
 
     def __init__(self, request: HttpRequest, *, awaits: bool) -> None:
         self.raw = request
+        self.environ = request.META  # request.headers would hide what another middleware puts into META later
         self.awaits = awaits
         self.method = request.method or ""
         self.path = request.path_info
         self.peer: str = request.META.get("REMOTE_ADDR", "")
-
-    def header(self, name: str) -> str | None:
-        """Return the value of a header; lines of one name stand joined in it."""
-        # Not by request.headers: that is made once, and would hide what another middleware puts into META later.
-        value: str | None = self.raw.META.get(environ_name(name))
-        return value
-
-    def header_lines(self, name: str) -> tuple[str, ...]:
-        """Return that value alone."""
-        value = self.raw.META.get(environ_name(name))
-        return () if value is None else (value,)
 
     def body(self, most_bytes: int) -> Call:
         """Return how to get the body."""

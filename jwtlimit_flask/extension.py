@@ -2,7 +2,7 @@
 
 import inspect
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from io import BufferedReader, BytesIO
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, cast
 from urllib.parse import urlencode
@@ -18,7 +18,7 @@ from jwtlimit_core.config import BeforeIssue
 from jwtlimit_core.decoration import Decoration, LimitOptions, Owner, exempt, is_exempt, layers
 from jwtlimit_core.engine import Engine, OnRefused
 from jwtlimit_core.flow import Call, run
-from jwtlimit_core.http import Headers, environ_name
+from jwtlimit_core.http import EnvironHeaders, Headers
 from jwtlimit_core.http import Response as Refusal
 from jwtlimit_core.limit import Limit
 from jwtlimit_core.settings import build_engine
@@ -38,7 +38,7 @@ _REFUSED = "jwtlimit.refused"  # in the environ of a request: the headers that t
 logger = logging.getLogger("jwtlimit")
 
 
-class _Passage:
+class _Passage(EnvironHeaders):
     """A request on its way through one extension, as the engine looks at it; kept in the environ, since `g` may outlive it."""
 
     __slots__ = ("admission", "engine", "method", "path", "peer", "raw")
@@ -47,18 +47,12 @@ class _Passage:
 
     def __init__(self, request: Request, engine: Engine) -> None:
         self.raw = request
+        self.environ = request.environ
         self.method = request.method
         self.path = request.path
         self.peer = request.remote_addr
         self.engine = engine
         self.admission = engine.admission(self)
-
-    def header(self, name: str) -> str | None:
-        return self.raw.environ.get(environ_name(name))
-
-    def header_lines(self, name: str) -> Sequence[str]:
-        value = self.raw.environ.get(environ_name(name))
-        return () if value is None else (value,)
 
     def body(self, most_bytes: int) -> Call:
         return Call(_body, (self.raw, most_bytes))
