@@ -1,8 +1,9 @@
 """What the decorators of all adapters have in common: `rate_limit` and `exempt`, as far as no framework is involved."""
 
 import inspect
+import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial, wraps
 from typing import Any, NamedTuple, TypedDict, TypeVar, cast
 
@@ -10,11 +11,14 @@ from jwtlimit_core.errors import ConfigError
 from jwtlimit_core.limit import Key, Limit, OnFailure, RefundWhen
 from jwtlimit_core.rate import Rate
 
-__all__ = ["Decoration", "LimitOptions", "Owner", "exempt", "is_exempt", "layers"]
+__all__ = ["Decoration", "LimitOptions", "Owner", "exempt", "is_exempt", "layers", "warn_of_limits_in_vain"]
 
 _LIMITED = "_jwtlimit"
 _EXEMPT = "_jwtlimit_exempt"
+_DECORATED = "_jwtlimit_decorated"  # on a view: itself, since attributes get copied, and what it became by `rate_limit`
 _DEFAULT_NAME = "limit"
+
+logger = logging.getLogger("jwtlimit")
 
 Function = Callable[..., Any]
 View = TypeVar("View")
@@ -101,6 +105,7 @@ class Decoration:
         limits = (*limits, limit)
         wrapper = wraps(view)(wrap(function, limits))
         setattr(wrapper, _LIMITED, _Limited(self._owner, wrapper, function, limits))
+        getattr(view, "__dict__", {})[_DECORATED] = (view, wrapper)
         return wrapper
 
     def limit_of(self, view: Function) -> Limit:
@@ -121,6 +126,21 @@ def exempt(view: View) -> View:
 def is_exempt(view: object) -> bool:
     """Say whether *view*, or the class that it was made from, was given to `exempt`."""
     return any(_EXEMPT in getattr(each, "__dict__", ()) for each in (view, getattr(view, "view_class", None)))
+
+
+def warn_of_limits_in_vain(views: Iterable[object], remedy: str) -> None:
+    """Warn of those of *views* that were given to `rate_limit` only after the framework had got them.
+
+    Args:
+        views: All views of an application.
+        remedy: What to do about it.
+    """
+    views = list(views)
+    called = {id(layer) for view in views for layer in layers(view)}
+    for view in views:
+        decorated, wrapper = getattr(view, "__dict__", {}).get(_DECORATED, (None, None))
+        if wrapper is not None and decorated == view and id(wrapper) not in called:
+            logger.warning("rate_limit of %s.%s limits nothing: %s", wrapper.__module__, wrapper.__name__, remedy)
 
 
 def layers(view: object) -> Iterator[Any]:

@@ -1,7 +1,6 @@
 """The Flask extension: it registers, and translates between Flask and the engine of the core."""
 
 import inspect
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from io import BufferedReader, BytesIO
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, cast
@@ -15,7 +14,7 @@ from werkzeug.exceptions import HTTPException, ServiceUnavailable, TooManyReques
 from jwtlimit_core import Clock, ConfigError, LimiterUnavailable, Processor, Rate, RateLimitExceeded
 from jwtlimit_core.body import Rewound
 from jwtlimit_core.config import BeforeIssue
-from jwtlimit_core.decoration import Decoration, LimitOptions, Owner, exempt, is_exempt, layers
+from jwtlimit_core.decoration import Decoration, LimitOptions, Owner, exempt, is_exempt, warn_of_limits_in_vain
 from jwtlimit_core.engine import Engine, OnRefused
 from jwtlimit_core.flow import Call, run
 from jwtlimit_core.http import EnvironHeaders, Headers
@@ -34,8 +33,6 @@ View = TypeVar("View")
 
 _PREFIX = "JWTLIMIT_"
 _REFUSED = "jwtlimit.refused"  # in the environ of a request: the headers that the answer to a refusal shall have
-
-logger = logging.getLogger("jwtlimit")
 
 
 class _Passage(EnvironHeaders):
@@ -85,7 +82,6 @@ class JWTLimit:
         self._given = {"BEFORE_ISSUE": before_issue, "ON_REFUSED": on_refused, "CLOCK": clock}
         self._key = f"jwtlimit.{id(self)}"
         self._owner = Owner()
-        self._decorated: list[tuple[Callable[..., Any], Callable[..., Any]]] = []  # what was decorated, and by what
         if app is not None:
             self.init_app(app)
 
@@ -133,9 +129,7 @@ class JWTLimit:
         def decorate(view: Callable[P, R]) -> Callable[P, R]:
             if inspect.isclass(view):
                 raise ConfigError(f"rate_limit takes functions: put it into the `decorators` of {view.__name__}")
-            wrapper = decoration.of(view, self._wrap, on_loop=False)
-            self._decorated.append((view, wrapper))
-            return cast("Callable[P, R]", wrapper)
+            return cast("Callable[P, R]", decoration.of(view, self._wrap, on_loop=False))
 
         return decorate
 
@@ -171,7 +165,7 @@ class JWTLimit:
             nonlocal views_are_checked
             if not views_are_checked:
                 views_are_checked = True
-                self._warn_of_wrong_order(app)
+                warn_of_limits_in_vain(app.view_functions.values(), "put it below @app.route")
             if not engine.limits or not _is_enabled(config):
                 return
             current = _request()
@@ -233,14 +227,6 @@ class JWTLimit:
             return function(*args, **kwargs)
 
         return limit_async if inspect.iscoroutinefunction(function) else limit
-
-    def _warn_of_wrong_order(self, app: Flask) -> None:
-        """Warn of limits above ``@app.route``, which limit nothing."""
-        views = set(app.view_functions.values())
-        called = {inner for view in views for inner in layers(view)}
-        for view, wrapper in self._decorated:
-            if view in views and wrapper not in called:
-                logger.warning("rate_limit of %s.%s limits nothing: put it below @app.route", view.__module__, view.__name__)
 
 
 def _request() -> Request:

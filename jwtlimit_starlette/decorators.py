@@ -17,7 +17,6 @@ from jwtlimit_core.flow import awaits, run_async
 from jwtlimit_core.http import Response as Answer
 from jwtlimit_core.settings import build_engine
 from jwtlimit_starlette.answers import Refusal, as_http, respond
-from jwtlimit_starlette.routes import LIMITED
 from jwtlimit_starlette.view import View, Visit
 
 __all__ = ["RateLimit", "rate_limit"]
@@ -88,7 +87,6 @@ def rate_limit(rate: Rate | str | None = None, **options: Unpack[LimitOptions]) 
         wrapper = decoration.of(endpoint, wrap, on_loop=True)
         # Older versions of FastAPI look for what strings among annotations name in the module of the wrapper.
         wrapper.__signature__ = signature  # type: ignore[attr-defined]
-        getattr(endpoint, "__dict__", {})[LIMITED] = (endpoint, wrapper)
         return cast("Callable[P, R]", wrapper)
 
     return decorate

@@ -1,19 +1,14 @@
 """The routes of an application, as far as the middleware looks ahead: which are exempt, and which limits are in vain."""
 
-import logging
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from starlette.routing import Match
 from starlette.types import Scope
 
-from jwtlimit_core.decoration import is_exempt
+from jwtlimit_core.decoration import is_exempt, warn_of_limits_in_vain
 
-__all__ = ["LIMITED", "Routes", "layers", "routes_of"]
-
-LIMITED = "_jwtlimit_limited"  # on an endpoint: itself, and what it became by `rate_limit`
-
-logger = logging.getLogger("jwtlimit")
+__all__ = ["Routes", "layers", "routes_of"]
 
 
 class Routes:
@@ -34,7 +29,7 @@ class Routes:
         if self._has_exempt is None:
             endpoints = list(_endpoints(self._router.routes))
             self._has_exempt = any(map(is_exempt, endpoints))
-            _warn_of_limits_in_vain(endpoints)
+            warn_of_limits_in_vain(endpoints, "put it below the decorator of the route")
         return self._has_exempt and _finds_exempt(self._router.routes, scope)
 
 
@@ -74,11 +69,3 @@ def _finds_exempt(routes: Iterable[Any], scope: Scope) -> bool:
         if match is Match.FULL:
             return is_exempt(child.get("endpoint")) or _finds_exempt(routes_of(route) or (), {**scope, **child})
     return False
-
-
-def _warn_of_limits_in_vain(endpoints: list[Any]) -> None:
-    for endpoint in endpoints:
-        view, wrapper = getattr(endpoint, "__dict__", {}).get(LIMITED, (None, None))
-        if view is endpoint and wrapper not in endpoints:
-            name = f"{endpoint.__module__}.{endpoint.__qualname__}"
-            logger.warning("rate_limit of %s limits nothing: put it below the decorator of the route", name)
