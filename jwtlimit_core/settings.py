@@ -59,8 +59,7 @@ _NAME = re.compile(rf"\b(?:{'|'.join(_NAMES)})\b|^[A-Z_]+(?= is no setting)")
 def build_engine(
     values: Mapping[str, Any],
     *,
-    prefix: str = "",
-    named: Callable[[str], str] | None = None,
+    named: Callable[[str], str] = str,
     host: Host = "both",
     knows_users: bool = True,
 ) -> Engine:
@@ -68,8 +67,7 @@ def build_engine(
 
     Args:
         values: Settings by name, without their prefix. None counts as not set.
-        prefix: What the framework puts before each name, for error messages.
-        named: What the framework makes of a name, where that is no prefix.
+        named: What the framework makes of a name, for error messages.
         host: Whether views run on an event loop, always, never or sometimes.
         knows_users: Whether the framework has users of its own.
 
@@ -78,8 +76,7 @@ def build_engine(
     """
 
     def say(problem: str) -> str:
-        name_of = named or (lambda name: prefix + name)
-        return _NAME.sub(lambda name: name_of(name[0]), problem)
+        return _NAME.sub(lambda name: named(name[0]), problem)
 
     try:
         return _build({name: value for name, value in values.items() if value is not None}, host, knows_users, say)

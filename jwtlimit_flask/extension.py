@@ -96,7 +96,7 @@ class JWTLimit:
             return
         values = {name.removeprefix(_PREFIX): value for name, value in app.config.items() if name.startswith(_PREFIX)}
         values |= {name: value for name, value in self._given.items() if value is not None}
-        engine = build_engine(values, prefix=_PREFIX, host="sync", knows_users=False)
+        engine = build_engine(values, named=f"{_PREFIX}{{}}".format, host="sync", knows_users=False)
         app.before_request(self._entrance(app, engine))
         app.wsgi_app = self._exit(app.wsgi_app)  # type: ignore[assignment, method-assign]
         if not engines:

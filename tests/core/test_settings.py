@@ -30,7 +30,7 @@ def processor(**values: Any) -> Processor:
 
 def problems(prefix: str = "", **values: Any) -> tuple[str, ...]:
     with pytest.raises(ConfigError) as caught:
-        build_engine(values, prefix=prefix)
+        build_engine(values, named=f"{prefix}{{}}".format)
     return caught.value.problems
 
 
@@ -255,7 +255,7 @@ def user_of(view: View) -> str | None:
 )
 def test_settings_that_no_request_could_meet_are_refused_at_the_start(values: dict[str, Any], problem: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        build_engine(values, prefix="JWTLIMIT_", host="sync", knows_users=False)
+        build_engine(values, named="JWTLIMIT_{}".format, host="sync", knows_users=False)
     assert caught.value.problems[0].startswith(problem)
 
 
