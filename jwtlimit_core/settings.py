@@ -4,21 +4,26 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from difflib import get_close_matches
 from fractions import Fraction
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from jwtlimit_core.client_address import ClientAddresses
-from jwtlimit_core.config import Config
+from jwtlimit_core.clock import Clock
+from jwtlimit_core.config import BeforeIssue, Config
 from jwtlimit_core.counters import InProcess, InStore
-from jwtlimit_core.engine import Engine
+from jwtlimit_core.engine import Engine, OnRefused
 from jwtlimit_core.errors import ConfigError
 from jwtlimit_core.flow import awaits
-from jwtlimit_core.limit import Limit, path_problems
+from jwtlimit_core.limit import Limit, OnFailure, path_problems
+from jwtlimit_core.limiter import RateLimiter
+from jwtlimit_core.provider import AsyncRateLimitProvider
 from jwtlimit_core.rate import Rate, shown
+from jwtlimit_core.request_keys import UserKey
 
-__all__ = ["Host", "build_engine"]
+__all__ = ["Host", "Settings", "build_engine"]
 
 Host = Literal["sync", "async", "both"]  # whether a framework runs its views on an event loop
 
@@ -54,6 +59,36 @@ _NAMES = tuple(dict.fromkeys((*_TOKENS, *_DEFAULTS)))
 _SCHEMES = ("redis://", "rediss://", "unix://")
 _FIELD = re.compile(r"^[a-z_]+|(?:secret|signing|verification)_key")  # a problem begins with the field that has it
 _NAME = re.compile(rf"\b(?:{'|'.join(_NAMES)})\b|^[A-Z_]+(?= is no setting)")
+
+
+class Settings(TypedDict, total=False):
+    """The settings as keywords, for a framework that runs on an event loop. None is as good as left out."""
+
+    secret_key: str | bytes | None
+    signing_key: Any
+    verification_key: Any
+    algorithm: str | None
+    issuer: str | None
+    audience: str | Sequence[str] | None
+    access_token_ttl: timedelta | float | None
+    refresh_token_ttl: timedelta | float | None
+    leeway: timedelta | float | None
+    issue_rate: Rate | str | None
+    before_issue: BeforeIssue | None
+    enabled: bool | Callable[[], object] | None
+    limits: Sequence[Limit | Mapping[str, Any]] | None
+    exempt_paths: Sequence[str] | None
+    user_key: UserKey | None
+    headers: bool | None
+    on_refused: OnRefused | None
+    store: str | RateLimiter | AsyncRateLimitProvider | None
+    strategy: Literal["token_bucket", "fixed_window"] | None
+    on_failure: OnFailure | None
+    key_prefix: str | None
+    trusted_proxies: Sequence[str] | int | None
+    forwarded_header: str | None
+    ipv6_prefix: int | None
+    clock: Clock | None
 
 
 def build_engine(

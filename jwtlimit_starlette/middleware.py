@@ -1,55 +1,19 @@
 """The ASGI middleware: it charges a request before the application sees it, and adds the headers to its answer."""
 
-from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Unpack
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from jwtlimit_core import AsyncRateLimitProvider, Clock, Limit, LimiterUnavailable, Rate, RateLimiter, RateLimitExceeded
-from jwtlimit_core.config import BeforeIssue
-from jwtlimit_core.engine import OnRefused
+from jwtlimit_core import LimiterUnavailable, RateLimitExceeded
 from jwtlimit_core.flow import run, run_async
-from jwtlimit_core.limit import OnFailure
-from jwtlimit_core.request_keys import UserKey
-from jwtlimit_core.settings import build_engine
+from jwtlimit_core.settings import Settings, build_engine
 from jwtlimit_starlette.answers import answer, respond
 from jwtlimit_starlette.routes import Routes, layers
 from jwtlimit_starlette.view import Visit
 
-__all__ = ["RateLimitMiddleware", "Settings"]
-
-
-class Settings(TypedDict, total=False):
-    """What the middleware takes by name: the settings of jwtlimit in lower case. None is as good as left out."""
-
-    secret_key: str | bytes | None
-    signing_key: Any
-    verification_key: Any
-    algorithm: str | None
-    issuer: str | None
-    audience: str | Sequence[str] | None
-    access_token_ttl: timedelta | float | None
-    refresh_token_ttl: timedelta | float | None
-    leeway: timedelta | float | None
-    issue_rate: Rate | str | None
-    before_issue: BeforeIssue | None
-    enabled: bool | Callable[[], object] | None
-    limits: Sequence[Limit | Mapping[str, Any]] | None
-    exempt_paths: Sequence[str] | None
-    user_key: UserKey | None
-    headers: bool | None
-    on_refused: OnRefused | None
-    store: str | RateLimiter | AsyncRateLimitProvider | None
-    strategy: Literal["token_bucket", "fixed_window"] | None
-    on_failure: OnFailure | None
-    key_prefix: str | None
-    trusted_proxies: Sequence[str] | int | None
-    forwarded_header: str | None
-    ipv6_prefix: int | None
-    clock: Clock | None
+__all__ = ["RateLimitMiddleware"]
 
 
 class RateLimitMiddleware:
@@ -60,7 +24,8 @@ class RateLimitMiddleware:
 
     Args:
         app: What to call.
-        settings: See `Settings`. ``enabled`` may be a function, which is asked for each request.
+        settings: Those of jwtlimit in lower case, as `Settings` of the core has them. ``enabled`` may be a function, which is
+            asked for each request.
 
     Raises:
         ConfigError: Settings are unknown or cannot work; all of them are named.

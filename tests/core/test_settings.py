@@ -7,7 +7,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from jwtlimit_core import Claims, ConfigError, Limit, Processor, Rate, RateLimitExceeded, RegisteredClaims
-from jwtlimit_core.settings import build_engine
+from jwtlimit_core.settings import _NAMES, Settings, build_engine
 from jwtlimit_core.testing import ManualClock
 from views import View, enters, headers, passed
 
@@ -22,6 +22,10 @@ def test_setting_user_key_may_be_a_dotted_name() -> None:
     engine = build_engine({"USER_KEY": f"{__name__}.user_of", "CLOCK": ManualClock()}, knows_users=False)
     limit = Limit("user", "2/m", key="user")
     assert [passed(engine, View(name=name), limit, of=3) for name in ("ann", "bob", None)] == [2, 2, 3]
+
+
+def test_settings_as_keywords_are_all_settings() -> None:
+    assert sorted(Settings.__annotations__) == sorted(name.lower() for name in _NAMES)
 
 
 def processor(**values: Any) -> Processor:
