@@ -20,9 +20,9 @@ from jwtlimit_core.client_address import ClientAddresses
 from jwtlimit_core.config import Config
 from jwtlimit_core.counters import Counters
 from jwtlimit_core.decision import Decision, RateLimitExceeded
-from jwtlimit_core.errors import ConfigError, LimiterUnavailable
+from jwtlimit_core.errors import ConfigError
 from jwtlimit_core.flow import Call, Flow, awaits
-from jwtlimit_core.http import Headers, Response, rate_limit_headers, refusal
+from jwtlimit_core.http import Headers, Refusal, Response, rate_limit_headers, refusal
 from jwtlimit_core.keys import SERVICE_KEY
 from jwtlimit_core.limit import Limit, OnFailure, Paths
 from jwtlimit_core.limiter import RateLimiter
@@ -195,7 +195,7 @@ class Engine:
             return ()
         return rate_limit_headers(admission.decisions)
 
-    def refuse(self, error: RateLimitExceeded | LimiterUnavailable, view: RequestView | None) -> Response:
+    def refuse(self, error: Refusal, view: RequestView | None) -> Response:
         """Return the answer to *error*, and tell `on_refused` of it, where there is a request."""
         if self._on_refused is not None and view is not None and isinstance(error, RateLimitExceeded):
             try:

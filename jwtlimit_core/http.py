@@ -5,19 +5,20 @@ structured fields (RFC 9651) with the names of draft-ietf-httpapi-ratelimit-head
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, AnyStr
 from urllib.parse import quote
 
 from jwtlimit_core.decision import Decision, RateLimitExceeded
 from jwtlimit_core.errors import LimiterUnavailable
 from jwtlimit_core.rate import Rate
 
-__all__ = ["EnvironHeaders", "Headers", "Response", "rate_limit_headers", "refusal"]
+__all__ = ["EnvironHeaders", "Headers", "Refusal", "Response", "kinds_of", "overlaid", "rate_limit_headers", "refusal"]
 
 Headers = tuple[tuple[str, str], ...]
+Refusal = RateLimitExceeded | LimiterUnavailable
 
 _NS_PER_SECOND = 1_000_000_000
 _LARGEST_INTEGER = 999_999_999_999_999  # of a structured field
@@ -65,7 +66,7 @@ class EnvironHeaders:
         return () if value is None else (value,)
 
 
-def refusal(error: RateLimitExceeded | LimiterUnavailable) -> Response:
+def refusal(error: Refusal) -> Response:
     """Return the default answer to *error*: 429 for a limit that was exceeded, 503 for one that gave no answer."""
     problem: dict[str, object]
     wait_s = _wait_s(error)
@@ -95,6 +96,18 @@ def refusal(error: RateLimitExceeded | LimiterUnavailable) -> Response:
     return Response(status, headers, detail, json.dumps(problem).encode())
 
 
+def kinds_of(error: Refusal) -> Sequence[type[Any]]:
+    """Return the classes by which an application may have a handler for *error* itself, and not for any exception."""
+    kinds = type(error).__mro__
+    return kinds[: kinds.index(Exception)]
+
+
+def overlaid(theirs: Iterable[tuple[AnyStr, AnyStr]], ours: Iterable[tuple[AnyStr, AnyStr]]) -> list[tuple[AnyStr, AnyStr]]:
+    """Return *theirs*, the headers of an answer, with *ours* in place of those of the same names."""
+    names = {name.lower() for name, _ in ours}
+    return [header for header in theirs if header[0].lower() not in names] + list(ours)
+
+
 def rate_limit_headers(decisions: Sequence[Decision]) -> Headers:
     """Return RateLimit-Policy and RateLimit for *decisions*, one item each."""
     policies, states = [], []
@@ -112,7 +125,7 @@ def rate_limit_headers(decisions: Sequence[Decision]) -> Headers:
     return ("RateLimit-Policy", ", ".join(policies)), ("RateLimit", ", ".join(states))
 
 
-def _wait_s(error: RateLimitExceeded | LimiterUnavailable) -> int | None:
+def _wait_s(error: Refusal) -> int | None:
     """Return the whole seconds to wait, rounded up, at least 1; None where waiting never helps."""
     if isinstance(error, LimiterUnavailable):
         return max(1, _seconds(int(error.retry_after * _NS_PER_SECOND)))

@@ -8,9 +8,9 @@ from django.http import Http404, HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import URLResolver, get_resolver
 
-from jwtlimit_core import LimiterUnavailable, RateLimitExceeded
 from jwtlimit_core.decoration import is_exempt
 from jwtlimit_core.flow import Call, Flow, run, run_async
+from jwtlimit_core.http import Refusal
 from jwtlimit_django.engine import get_engine
 from jwtlimit_django.passage import Passage
 from jwtlimit_django.refusals import render_refusal
@@ -50,7 +50,7 @@ class RateLimitMiddleware:
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponseBase | None:
         """Answer what a processor refused inside the view."""
-        if isinstance(exception, RateLimitExceeded | LimiterUnavailable):
+        if isinstance(exception, Refusal):
             return render_refusal(exception, request)
         return None
 

@@ -8,14 +8,12 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import get_callable, get_resolver
 
-from jwtlimit_core import LimiterUnavailable, RateLimitExceeded
 from jwtlimit_core.flow import Call, Flow, run, run_async
+from jwtlimit_core.http import Refusal
 from jwtlimit_django.engine import get_engine
 from jwtlimit_django.requests import View
 
-__all__ = ["Refusal", "arender_refusal", "is_refusal", "refuse", "render_refusal"]
-
-Refusal = RateLimitExceeded | LimiterUnavailable
+__all__ = ["arender_refusal", "is_refusal", "refuse", "render_refusal"]
 
 _MARK = "_jwtlimit_refusal"
 

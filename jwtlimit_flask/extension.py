@@ -11,14 +11,14 @@ from flask.typing import ResponseReturnValue
 from werkzeug.datastructures import Headers as WSGIHeaders
 from werkzeug.exceptions import HTTPException, ServiceUnavailable, TooManyRequests
 
-from jwtlimit_core import Clock, ConfigError, LimiterUnavailable, Processor, Rate, RateLimitExceeded
+from jwtlimit_core import Clock, ConfigError, Processor, Rate
 from jwtlimit_core.body import Rewound
 from jwtlimit_core.config import BeforeIssue
 from jwtlimit_core.decoration import Decoration, LimitOptions, Owner, exempt, is_exempt, warn_of_limits_in_vain
 from jwtlimit_core.engine import Engine, OnRefused
 from jwtlimit_core.flow import Call, run
-from jwtlimit_core.http import EnvironHeaders, Headers
-from jwtlimit_core.http import Response as Refusal
+from jwtlimit_core.http import EnvironHeaders, Headers, Refusal, kinds_of, overlaid
+from jwtlimit_core.http import Response as Answer
 from jwtlimit_core.limit import Limit
 from jwtlimit_core.settings import build_engine
 
@@ -207,11 +207,7 @@ class JWTLimit:
                     if admission.refunds:
                         run(engine.settle(passage, admission, code, WSGIHeaders(headers)))
                     ours = ours or engine.headers(admission, code)
-                if ours:
-                    names = {name.lower() for name, _ in ours}
-                    headers = [header for header in headers if header[0].lower() not in names]
-                    headers += ours
-                return start_response(status, headers, *exc_info)
+                return start_response(status, overlaid(headers, ours) if ours else headers, *exc_info)
 
             return wsgi_app(environ, start)
 
@@ -268,12 +264,12 @@ def _answer_refusals(app: Flask) -> None:
 
     def handle_user_exception(*arguments: Any) -> HTTPException | ResponseReturnValue:
         error = arguments[-1]  # later versions of Flask put their context before it
-        return _answer(error) if isinstance(error, RateLimitExceeded | LimiterUnavailable) else inner(*arguments)
+        return _answer(error) if isinstance(error, Refusal) else inner(*arguments)
 
     app.handle_user_exception = handle_user_exception  # type: ignore[assignment, method-assign]
 
 
-def _answer(error: RateLimitExceeded | LimiterUnavailable) -> HTTPException | ResponseReturnValue:
+def _answer(error: Refusal) -> HTTPException | ResponseReturnValue:
     """Answer as the application's handler for *error* does, or its one for 429 or 503, or else with problem details."""
     engines, current = current_app.extensions["jwtlimit"].values(), _request()
     answers = [engine.refuse(error, _Passage(current, engine)) for engine in engines]
@@ -286,12 +282,11 @@ def _answer(error: RateLimitExceeded | LimiterUnavailable) -> HTTPException | Re
     return Response(answer.body, answer.status, content_type=answer.content_type)
 
 
-def _handled(error: RateLimitExceeded | LimiterUnavailable, answer: Refusal) -> HTTPException | ResponseReturnValue | None:
+def _handled(error: Refusal, answer: Answer) -> HTTPException | ResponseReturnValue | None:
     """Return what a handler of the application answers, None where it has none."""
-    kinds = type(error).__mro__
     for scope in (*request.blueprints, None):
         handlers = current_app.error_handler_spec[scope][None]
-        for kind in kinds[: kinds.index(Exception)]:  # a handler for Exception gets what it gets from abort(429)
+        for kind in kinds_of(error):  # a handler for Exception gets what it gets from abort(429)
             if kind in handlers:
                 return cast("ResponseReturnValue", current_app.ensure_sync(handlers[kind])(error))
     wait = dict(answer.headers).get("Retry-After")

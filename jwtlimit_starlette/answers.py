@@ -13,12 +13,11 @@ from starlette.responses import Response
 import jwtlimit_core
 from jwtlimit_core import LimiterUnavailable, RateLimitExceeded
 from jwtlimit_core.flow import awaits
-from jwtlimit_core.http import refusal
+from jwtlimit_core.http import Refusal, kinds_of, refusal
 from jwtlimit_starlette.view import Visit
 
 __all__ = [
     "Answered",
-    "Refusal",
     "ServiceUnavailable",
     "TooManyRequests",
     "add_exception_handlers",
@@ -26,8 +25,6 @@ __all__ = [
     "as_http",
     "respond",
 ]
-
-Refusal = RateLimitExceeded | LimiterUnavailable
 
 
 class Answered(HTTPException):
@@ -54,7 +51,7 @@ class ServiceUnavailable(LimiterUnavailable, Answered):
         self._become(error, answer)
 
 
-def as_http(error: Refusal | Answered, answer: jwtlimit_core.Response) -> Answered:
+def as_http(error: Refusal, answer: jwtlimit_core.Response) -> Answered:
     """Return *error* as an `HTTPException` that is one of its own kind, too."""
     if isinstance(error, Answered):
         return error
@@ -74,7 +71,7 @@ def answer(error: Refusal, visit: Visit | None) -> jwtlimit_core.Response:
 
 
 async def respond(
-    error: Refusal | Answered, found: jwtlimit_core.Response, request: HTTPConnection, app: Any, *, from_pool: bool = False
+    error: Refusal, found: jwtlimit_core.Response, request: HTTPConnection, app: Any, *, from_pool: bool = False
 ) -> Response:
     """Return the response to *error* that the handlers of *app* make, or else the one of the core; both with our headers.
 
@@ -96,11 +93,10 @@ async def respond(
 
 
 def _handler(
-    error: Refusal | Answered, found: jwtlimit_core.Response, handlers: Any
+    error: Refusal, found: jwtlimit_core.Response, handlers: Any
 ) -> tuple[Callable[[Any, Any], Any] | None, Exception]:
     """Return the application's own handler for *error*, and what it takes."""
-    kinds = type(error).__mro__
-    for kind in kinds[: kinds.index(Exception)]:
+    for kind in kinds_of(error):
         handler = handlers.get(kind)
         if kind is not HTTPException and handler not in (None, _answer):
             return handler, error

@@ -14,9 +14,10 @@ from starlette.websockets import WebSocket
 from jwtlimit_core import ConfigError, Engine, Limit, LimiterUnavailable, Rate, RateLimitExceeded
 from jwtlimit_core.decoration import Decoration, LimitOptions, Owner
 from jwtlimit_core.flow import awaits, run_async
+from jwtlimit_core.http import Refusal
 from jwtlimit_core.http import Response as Answer
 from jwtlimit_core.settings import build_engine
-from jwtlimit_starlette.answers import Refusal, as_http, respond
+from jwtlimit_starlette.answers import as_http, respond
 from jwtlimit_starlette.view import View, Visit
 
 __all__ = ["RateLimit", "rate_limit"]

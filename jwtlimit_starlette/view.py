@@ -10,6 +10,7 @@ from starlette.types import Message, Receive, Scope
 from jwtlimit_core import Admission, ConfigError, Engine, Response
 from jwtlimit_core.body import MOST_BODY_BYTES
 from jwtlimit_core.flow import Call, run_async
+from jwtlimit_core.http import overlaid
 
 __all__ = ["Body", "View", "Visit"]
 
@@ -168,8 +169,7 @@ class Visit:
         if not ours:
             return message
         raw = [(_raw_name(name), value.encode("latin-1")) for name, value in ours]
-        names = [name for name, _ in raw]
-        return {**message, "headers": [pair for pair in theirs if pair[0] not in names] + raw}
+        return {**message, "headers": overlaid(theirs, raw)}
 
     @staticmethod
     def of(connection: HTTPConnection) -> "Visit | None":
