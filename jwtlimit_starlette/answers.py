@@ -32,7 +32,7 @@ class Answered(HTTPException):
 
     answer: jwtlimit_core.Response
 
-    def _become(self, error: Refusal, answer: jwtlimit_core.Response) -> None:
+    def __init__(self, error: Refusal, answer: jwtlimit_core.Response) -> None:
         HTTPException.__init__(self, answer.status, answer.detail, dict(answer.headers))
         vars(self).update(vars(error), answer=answer)
 
@@ -40,22 +40,22 @@ class Answered(HTTPException):
 class TooManyRequests(RateLimitExceeded, Answered):
     """What `RateLimit` raises; first of its own kind, so that handlers for that are found first."""
 
-    def __init__(self, error: Refusal, answer: jwtlimit_core.Response) -> None:
-        self._become(error, answer)
+    __init__ = Answered.__init__
 
 
 class ServiceUnavailable(LimiterUnavailable, Answered):
     """The same for a store that gave no answer."""
 
-    def __init__(self, error: Refusal, answer: jwtlimit_core.Response) -> None:
-        self._become(error, answer)
+    __init__ = Answered.__init__
 
 
 def as_http(error: Refusal, answer: jwtlimit_core.Response) -> Answered:
     """Return *error* as an `HTTPException` that is one of its own kind, too."""
     if isinstance(error, Answered):
         return error
-    made = TooManyRequests(error, answer) if isinstance(error, RateLimitExceeded) else ServiceUnavailable(error, answer)
+    made: Answered = (
+        TooManyRequests(error, answer) if isinstance(error, RateLimitExceeded) else ServiceUnavailable(error, answer)
+    )
     made.__cause__ = error
     return made
 
