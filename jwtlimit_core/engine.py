@@ -221,11 +221,13 @@ class Engine:
         if name != "issue" and "=" not in key and key is not SERVICE_KEY:
             raise ValueError(f"key must be as it is counted, such as 'ip=192.0.2.1' or 'subject=u1', not {shown(key)}")
         colour = on_loop and self._counters.shared
-        limiters = [limiter for known, limiter in self._limiters.items() if known[0] == name and known[3] is colour]
+        limiters = [limiter for known, limiter in list(self._limiters.items()) if known[0] == name and known[3] is colour]
         if self._counters.shared and not limiters:  # another process may have used it; the rate is not in the store
             limiters = [self._limiter(name, self._issue_rate, on_loop=on_loop)]
         if name == "issue" and self.config is not None and self.config.rate_limiter is not None:
             limiters = [self.config.rate_limiter]
+            if awaits(limiters[0].reset) and not on_loop:
+                raise ConfigError("the limiter of issuance has coroutines: reset it on an event loop")
         for limiter in limiters:
             yield Call(limiter.reset, (key,), awaits(limiter.reset))
         for known, limiter in list(self._limiters.items()):  # those of the other colour remember refusals, too

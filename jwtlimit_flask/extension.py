@@ -198,6 +198,7 @@ class JWTLimit:
 
         def limited(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
             environ.pop(self._key, None)  # of the request that this one was forwarded from
+            environ.pop(_REFUSED, None)
 
             def start(status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Any:
                 passage = environ.get(self._key)
@@ -246,11 +247,13 @@ def _is_exempt(app: Flask, request: Request) -> bool:
 
 def _body(request: Request, most_bytes: int) -> bytes | None:
     """Return the body of *request*, None where it is longer; whoever reads it later gets it from the start."""
-    if "form" in vars(request):  # it was read as a form before
+    if request.mimetype == "application/x-www-form-urlencoded" and "form" in vars(request):  # it was read as a form before
         return urlencode(list(request.form.items(multi=True))).encode()
     if (request.content_length or 0) > most_bytes:
         return None
-    start = request.get_data() if hasattr(request, "_cached_data") else request.stream.read(most_bytes + 1)
+    start = request.get_data() if hasattr(request, "_cached_data") else b""
+    while len(start) <= most_bytes and (more := request.stream.read(most_bytes + 1 - len(start))):
+        start += more  # a stream may give less than there is
     if len(start) > most_bytes:  # without a declared length
         request.stream = BufferedReader(Rewound(start, request.stream))
         return None

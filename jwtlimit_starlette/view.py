@@ -92,7 +92,7 @@ class View:
     def __init__(self, scope: Scope, body: Body | None, raw: HTTPConnection | None = None) -> None:
         self._scope: Scope | None = scope
         self._headers = scope["headers"]
-        self.method: str = scope.get("method", "GET")  # a WebSocket begins with a GET
+        self.method: str = scope.get("method", "GET").upper()  # as sent, from some servers; a WebSocket begins with a GET
         self.path = path = scope["path"]
         root = scope.get("root_path")
         if root and path.startswith(root) and path[len(root) : len(root) + 1] in ("", "/"):
