@@ -159,7 +159,7 @@ class Engine:
             TypeError: A function of a limit returns something of another type.
             Exception: What a function of a limit raises.
         """
-        if view.method == "OPTIONS" and view.header("Access-Control-Request-Method"):
+        if view.method == "OPTIONS" and _is_preflight(view):
             return
         try:
             charges = []
@@ -330,6 +330,18 @@ class Engine:
 
 
 _REFUSALS = (429, 503)
+
+
+def _is_preflight(view: RequestView) -> bool:
+    """Say whether an OPTIONS request is one of a browser (Fetch section 4.8): it has no body, and no credentials.
+
+    A view that looks at neither its method nor this header would run, unlimited, for whoever sends more.
+    """
+    if not view.header("Access-Control-Request-Method"):
+        return False
+    if (view.header("Content-Length") or "0") != "0":
+        return False
+    return not any(map(view.header, ("Transfer-Encoding", "Authorization", "Cookie")))
 
 
 def _spend(charges: Sequence[Charge], *, on_loop: bool) -> Flow[Sequence[Decision]]:
