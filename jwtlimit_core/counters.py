@@ -6,8 +6,8 @@ from fractions import Fraction
 from typing import Any, Protocol
 
 from jwtlimit_core.clock import Clock
-from jwtlimit_core.errors import ConfigError
-from jwtlimit_core.flow import Flow
+from jwtlimit_core.errors import ConfigError, LimiterUnavailable
+from jwtlimit_core.flow import Flow, run
 from jwtlimit_core.limit import OnFailure
 from jwtlimit_core.limiter import RateLimiter
 from jwtlimit_core.rate import Rate
@@ -37,6 +37,9 @@ class Counters(Protocol):
             refunds: Whether tokens will often be put back, by whatever process.
         """
 
+    def reset_all(self) -> None:
+        """Give everybody the full quota back, as far as counts are not kept by the limiters themselves."""
+
     def close(self, *, on_loop: bool) -> Flow[None]:
         """Let go of what was opened, for code on an event loop or for other code."""
 
@@ -57,6 +60,9 @@ class InProcess:
     def make(self, name: str, rate: Rate, **_of_stores: object) -> RateLimiter:
         """Make a limiter."""
         return RateLimiter.from_rate(rate, name=name, clock=self._clock)
+
+    def reset_all(self) -> None:
+        """Do nothing: the limiters count."""
 
     def close(self, *, on_loop: bool) -> Flow[None]:  # noqa: ARG002
         """Do nothing: nothing was opened."""
@@ -105,6 +111,17 @@ class InStore:
             raise ConfigError(f"a fixed window has no burst: limit {name!r} cannot be {rate}")
         window = Fraction(rate.window_ns, 1_000_000_000)
         return self._kinds[on_loop](self._stores[on_loop], rate.limit, window, **options)
+
+    def reset_all(self) -> None:
+        """Delete all that is under the prefix, by whichever process it was counted."""
+        from jwtlimit_core.redis.store import StoreDown
+        from jwtlimit_core.redis.wire import prefix_pattern
+
+        try:
+            run(self._stores[False].delete_all(prefix_pattern(self._options["prefix"])))
+        except StoreDown as error:
+            if self._on_failure == "deny":
+                raise LimiterUnavailable("the store does not answer: nothing was reset") from error
 
     def close(self, *, on_loop: bool) -> Flow[None]:
         """Close the client."""

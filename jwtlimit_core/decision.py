@@ -21,6 +21,8 @@ class Decision(NamedTuple):
             waiting can never help (more than the burst, fewer than none, or an empty key).
         reset_after_ns: Nanoseconds until the bucket is full.
         parts: The single decisions behind an answer over several limits, in the order in which they were asked.
+        more_after_ns: Nanoseconds until there is a token more, where that is not what the bucket of *rate* says: None where it
+            is.
     """
 
     allowed: bool
@@ -30,6 +32,7 @@ class Decision(NamedTuple):
     retry_after_ns: int | None
     reset_after_ns: int
     parts: tuple["Decision", ...] = ()
+    more_after_ns: int | None = None
 
     @property
     def limit(self) -> int:

@@ -2,14 +2,13 @@
 
 import inspect
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial, wraps
 from typing import Any, NamedTuple, TypedDict, TypeVar, cast
 
 from jwtlimit_core.errors import ConfigError
 from jwtlimit_core.limit import Key, Limit, OnFailure, RefundWhen
-from jwtlimit_core.rate import Rate
+from jwtlimit_core.rate import Rate, shown
 
 __all__ = ["Decoration", "LimitOptions", "Owner", "exempt", "is_exempt", "layers", "warn_of_limits_in_vain"]
 
@@ -55,13 +54,14 @@ class Owner:
     """Whose limits they are: those of one owner on one view are charged together, and none is called like another by chance."""
 
     def __init__(self) -> None:
-        self._names: Counter[str] = Counter()
+        self._decorations: dict[str, dict[object, int]] = {}
 
-    def name(self, view: Function) -> str:
-        """Return a name for a limit on *view*."""
+    def name(self, view: Function, decoration: object) -> str:
+        """Return a name for the limit of *decoration* on *view*: the same each time."""
         name = _name_of(view)
-        self._names[name] += 1
-        return name if self._names[name] == 1 else f"{name}#{self._names[name]}"
+        numbers = self._decorations.setdefault(name, {})
+        number = numbers.setdefault(decoration, len(numbers) + 1)
+        return name if number == 1 else f"{name}#{number}"
 
 
 class Decoration:
@@ -95,6 +95,8 @@ class Decoration:
         Raises:
             ConfigError: *view* is called without one, and the limit has a coroutine function.
         """
+        if not callable(view):
+            raise ConfigError(f"rate_limit takes functions, not {shown(view)}")
         own = getattr(view, _LIMITED, None)
         function, limits = view, cast("tuple[Limit, ...]", ())
         if isinstance(own, _Limited) and own.wrapper is view and own.owner is self._owner:
@@ -114,12 +116,15 @@ class Decoration:
             return self._limit
         name = _name_of(view)
         known = self._limits.get(name)
-        return known or self._limits.setdefault(name, Limit(self._owner.name(view), self._rate, **self._options))
+        return known or self._limits.setdefault(name, Limit(self._owner.name(view, self), self._rate, **self._options))
 
 
 def exempt(view: View) -> View:
     """Let the limits of the settings pass *view* by: a function or a class. Limits that decorators put on it hold."""
-    setattr(view, _EXEMPT, True)
+    try:
+        setattr(view, _EXEMPT, True)
+    except AttributeError as error:
+        raise ConfigError(f"exempt takes functions and classes, not {shown(view)}") from error
     return view
 
 

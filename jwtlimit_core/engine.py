@@ -14,6 +14,7 @@ refused, spends.
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from inspect import isawaitable
 from typing import Any, cast
 
 from jwtlimit_core.client_address import ClientAddresses
@@ -32,7 +33,7 @@ from jwtlimit_core.request import Admission, Charge, RequestView
 from jwtlimit_core.request_keys import UNVERIFIED, RequestKeys, UserKey, ask
 from jwtlimit_core.spend import put_back, spend_all
 
-__all__ = ["Engine", "OnRefused"]
+__all__ = ["Engine", "OnRefused", "is_enabled"]
 
 logger = logging.getLogger("jwtlimit")
 
@@ -83,7 +84,7 @@ class Engine:
         self._headers = headers
         self._on_refused = on_refused
         self._say = say
-        self._limiters: dict[tuple[str, Rate, OnFailure | None, bool], Any] = {}
+        self._limiters: dict[tuple[str, Rate, OnFailure | None, bool, bool], Any] = {}
         self._ready: tuple[dict[Limit, Any], dict[Limit, Any]] = ({}, {})  # the limiters of limits without plans, by colour
         self._processors: dict[tuple[bool, bool], Any] = {}
         self._reader = None if config is None else Processor(replace(config, rate_limiter=None, before_issue=None))
@@ -98,7 +99,7 @@ class Engine:
     @property
     def enabled(self) -> bool:
         """Whether anything is limited now."""
-        return bool(self._enabled()) if callable(self._enabled) else self._enabled
+        return self._enabled if isinstance(self._enabled, bool) else is_enabled(self._enabled)
 
     # Tokens ---------------------------------------------------------------------------------------------------
 
@@ -218,8 +219,13 @@ class Engine:
             ValueError: *key* is not of that form.
             LimiterUnavailable: The store gave no answer.
         """
+        if not isinstance(name, str) or not isinstance(key, str):
+            raise TypeError(f"name and key must be str, not {type(name).__name__} and {type(key).__name__}")
         if name != "issue" and "=" not in key and key is not SERVICE_KEY:
-            raise ValueError(f"key must be as it is counted, such as 'ip=192.0.2.1' or 'subject=u1', not {shown(key)}")
+            raise ValueError(
+                f"key must be as it is counted, such as 'ip=192.0.2.1' or 'subject=u1', or SERVICE_KEY for a global limit, "
+                f"not {shown(key)}"
+            )
         colour = on_loop and self._counters.shared
         limiters = [limiter for known, limiter in list(self._limiters.items()) if known[0] == name and known[3] is colour]
         if self._counters.shared and not limiters:  # another process may have used it; the rate is not in the store
@@ -236,10 +242,10 @@ class Engine:
 
     def reset_all(self) -> None:
         """Give everybody the full quota back; meant for tests."""
-        for (name, rate, on_failure, on_loop), limiter in list(self._limiters.items()):
-            self._limiter(name, rate, on_loop=False, on_failure=on_failure).reset_all()
-            if on_loop:  # it remembers refusals, too
-                limiter.forget()
+        self._counters.reset_all()
+        for limiter in list(self._limiters.values()):
+            # One over a store remembers refusals, of whatever colour it is.
+            limiter.forget() if self._counters.shared else limiter.reset_all()
         own = None if self.config is None else self.config.rate_limiter
         if own is not None and hasattr(own, "reset_all"):  # a provider of the application need not have it
             own.reset_all()
@@ -282,8 +288,14 @@ class Engine:
         """Return what *limit* is to charge, None where it does not apply."""
         if limit.awaits and not view.awaits:
             raise ConfigError(f"limit {limit.name!r} has a coroutine function: it must be a plain one here")
-        if limit.exempt_when is not None and (yield ask(limit, limit.exempt_when, view)):
-            return None
+        if limit.exempt_when is not None:
+            verdict = yield ask(limit, limit.exempt_when, view)
+            if isawaitable(verdict):
+                raise TypeError(
+                    f"exempt_when of limit {limit.name!r} returned something to await: make it a coroutine function"
+                )
+            if verdict:
+                return None
         rate, cost = limit.rate, limit.cost
         if rate is None:
             rate = yield from _planned(limit, view)
@@ -308,7 +320,7 @@ class Engine:
     def _limiter(
         self, name: str, rate: Rate, *, on_loop: bool, on_failure: OnFailure | None = None, refunds: bool = False
     ) -> Any:
-        which = (name, rate, on_failure, on_loop and self._counters.shared)
+        which = (name, rate, on_failure, on_loop and self._counters.shared, refunds and self._counters.shared)
         known = self._limiters.get(which)
         if known is not None:
             return known
@@ -332,12 +344,17 @@ class Engine:
 _REFUSALS = (429, 503)
 
 
-def _is_preflight(view: RequestView) -> bool:
-    """Say whether an OPTIONS request is one of a browser (Fetch section 4.8): it has no body, and no credentials.
+def is_enabled(value: Any) -> bool:
+    """Return what *value* of the setting ENABLED means now: only False, or a function that returns nothing true, is off."""
+    return bool(value()) if callable(value) else value is not False
 
-    A view that looks at neither its method nor this header would run, unlimited, for whoever sends more.
+
+def _is_preflight(view: RequestView) -> bool:
+    """Say whether an OPTIONS request is one of a browser (Fetch section 4.8): it has an origin, no body, and no credentials.
+
+    A view that looks at neither its method nor these headers would run, unlimited, for whoever sends more.
     """
-    if not view.header("Access-Control-Request-Method"):
+    if not (view.header("Access-Control-Request-Method") and view.header("Origin")):
         return False
     if (view.header("Content-Length") or "0") != "0":
         return False
@@ -374,7 +391,10 @@ def _is_wanted_back(limit: Limit, status: int, headers: object) -> bool:
     if limit.refund_when is None:
         return False
     try:
-        return bool(limit.refund_when(status, headers))
+        verdict = limit.refund_when(status, headers)
+        if isawaitable(verdict):
+            raise TypeError("it returned something to await, and nobody does")  # noqa: TRY301  told like what it raises
+        return bool(verdict)
     except Exception:  # the function is the application's: the answer is made, and goes out
         logger.exception("refund_when of limit %r failed", limit.name)
         return False

@@ -115,10 +115,12 @@ def rate_limit_headers(decisions: Sequence[Decision]) -> Headers:
         rate, state = decision.rate, f";r={decision.remaining}"
         name, policy = _policy(decision.name, rate)
         if decision.reset_after_ns:
-            # Until there is one token more: until full, less the time that the tokens after that one take; that time is rounded
-            # up, so that no t is later than Retry-After.
-            later_ns = -(-(rate.burst - decision.remaining - 1) * rate.unit // rate.refill)
-            wait_s = -(-(decision.reset_after_ns - later_ns) // _NS_PER_SECOND) or 1
+            more_ns = decision.more_after_ns
+            if more_ns is None:
+                # Until full, less the time that the tokens after the next one take; that time is rounded up, so that no t is
+                # later than Retry-After.
+                more_ns = decision.reset_after_ns + (rate.burst - decision.remaining - 1) * -rate.unit // rate.refill
+            wait_s = -(-more_ns // _NS_PER_SECOND) or 1
             state += f";t={min(_LARGEST_INTEGER, wait_s)}"
         policies.append(policy)
         states.append(name + state)

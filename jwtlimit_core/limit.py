@@ -1,5 +1,6 @@
 """One limit on requests, as a value."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -15,6 +16,7 @@ Key = KeySource | tuple[KeySource, ...]
 OnFailure = Literal["deny", "local", "allow"]
 RefundWhen = Callable[[int, Any], object]
 
+_METHOD = re.compile(r"[A-Za-z-]+")
 _SOURCES = ("ip", "subject", "user", "global")
 _NAMED_SOURCES = ("field", "header")
 _KEYS = "'ip', 'subject', 'user', 'global', 'field:NAME', 'header:NAME', a function of the request, or a tuple of these"
@@ -123,6 +125,8 @@ class Limit:
         problems = []
         if not isinstance(name, str) or not name:
             problems.append(f"name must be a str of 1 or more characters, not {shown(name)}")
+        elif name == "issue":
+            problems.append("name must not be 'issue', which is the limit on tokens: choose another")
         read, found = _read_rates(rate, rates, plan)
         problems += found
         parts, found = _read_key(key)
@@ -133,7 +137,7 @@ class Limit:
         methods, found = _read_methods(methods)
         problems += found
         if paths is not None:
-            paths = paths if isinstance(paths, str) else tuple(paths)
+            paths = tuple(paths) if isinstance(paths, Iterable) and not isinstance(paths, str) else paths
             problems += path_problems("paths", paths) or ([] if paths else ["paths must be a list of 1 or more paths, or None"])
         for label, function in (("exempt_when", exempt_when), ("refund_when", refund_when)):
             if function is not None and not callable(function):
@@ -205,10 +209,10 @@ def _read_rates(rate: Any, rates: Any, plan: Any) -> tuple[dict[str, Rate], list
 def _read_methods(methods: Any) -> tuple[frozenset[str] | None, list[str]]:
     if methods is None:
         return None, []
-    methods = () if isinstance(methods, str) else tuple(methods)
-    if not methods or not all(isinstance(method, str) and method for method in methods):
-        return None, [f"methods must be a list of 1 or more methods, or None, not {shown(methods)}"]
-    folded = frozenset(method.upper() for method in methods)
+    read = () if isinstance(methods, str) or not isinstance(methods, Iterable) else tuple(methods)
+    if not read or not all(isinstance(method, str) and _METHOD.fullmatch(method) for method in read):
+        return None, [f"methods must be a list of 1 or more methods such as 'POST', or None, not {shown(methods)}"]
+    folded = frozenset(method.upper() for method in read)
     return folded | {"HEAD"} if "GET" in folded else folded, []  # frameworks answer HEAD by the view for GET
 
 

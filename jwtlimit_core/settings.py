@@ -204,7 +204,7 @@ def _try_out(engine: Engine, host: Host, knows_users: bool) -> None:
 def _unknown(given: Mapping[str, Any]) -> Iterator[str]:
     for name in given:
         if name not in _NAMES:
-            near = get_close_matches(name, _NAMES, 1)
+            near = get_close_matches(name.upper(), _NAMES, 1)
             yield f"{name} is no setting" + (f": did you mean {near[0]}?" if near else "")
 
 
@@ -247,7 +247,7 @@ def _misfits_of_store(settings: Mapping[str, Any]) -> Iterator[str]:
         # Not shown: it may hold a password.
         yield "STORE must be 'memory', a URL such as redis://localhost:6379/0, or a limiter of your own"
     elif not isinstance(store, str) and not all(callable(getattr(store, name, None)) for name in ("allow", "reset", "close")):
-        yield f"STORE must have allow(), reset() and close(), or be 'memory' or a URL, not {shown(store)}"
+        yield f"STORE must have allow(), reset() and close(), or be 'memory' or a URL, not a {type(store).__name__}"
     if not isinstance(store, str) and not any(settings.get(name) for name in _KEYS):
         yield "STORE is a limiter of your own, which limits issuance: set SECRET_KEY, SIGNING_KEY or VERIFICATION_KEY, too"
     if settings["STRATEGY"] == "fixed_window" and store == "memory":

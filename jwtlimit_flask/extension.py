@@ -1,8 +1,8 @@
 """The Flask extension: it registers, and translates between Flask and the engine of the core."""
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
-from io import BufferedReader, BytesIO
+from collections.abc import Callable, Iterable
+from io import BufferedReader
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, cast
 from urllib.parse import urlencode
 
@@ -10,12 +10,13 @@ from flask import Flask, Request, Response, current_app, g, request
 from flask.typing import ResponseReturnValue
 from werkzeug.datastructures import Headers as WSGIHeaders
 from werkzeug.exceptions import HTTPException, ServiceUnavailable, TooManyRequests
+from werkzeug.wsgi import get_input_stream
 
 from jwtlimit_core import Clock, ConfigError, Processor, Rate
 from jwtlimit_core.body import Rewound
 from jwtlimit_core.config import BeforeIssue
 from jwtlimit_core.decoration import Decoration, LimitOptions, Owner, exempt, is_exempt, warn_of_limits_in_vain
-from jwtlimit_core.engine import Engine, OnRefused
+from jwtlimit_core.engine import Engine, OnRefused, is_enabled
 from jwtlimit_core.flow import Call, run
 from jwtlimit_core.http import EnvironHeaders, Headers, Refusal, kinds_of, overlaid
 from jwtlimit_core.http import Response as Answer
@@ -32,6 +33,7 @@ R = TypeVar("R")
 View = TypeVar("View")
 
 _PREFIX = "JWTLIMIT_"
+_ENABLED = f"{_PREFIX}ENABLED"
 _REFUSED = "jwtlimit.refused"  # in the environ of a request: the headers that the answer to a refusal shall have
 
 
@@ -154,7 +156,7 @@ class JWTLimit:
 
     @property
     def _enabled(self) -> bool:
-        return _is_enabled(current_app.config)
+        return is_enabled(current_app.config.get(_ENABLED))
 
     def _entrance(self, app: Flask, engine: Engine) -> Callable[[], None]:
         """Return the hook that charges a request to the limits of the settings."""
@@ -166,26 +168,23 @@ class JWTLimit:
             if not views_are_checked:
                 views_are_checked = True
                 warn_of_limits_in_vain(app.view_functions.values(), "put it below @app.route")
-            if not engine.limits or not _is_enabled(config):
-                return
             current = _request()
+            passage = self._passage(current, engine)
+            if not engine.limits or not is_enabled(config.get(_ENABLED)):
+                return
             endpoint = current.endpoint
             if endpoint not in exempt:
                 exempt[endpoint] = _is_exempt(app, current)
             if not exempt[endpoint]:
-                passage = self._passage(current, engine)
                 run(engine.enter(passage, passage.admission))
 
         return enter
 
     def _admit(self, limits: tuple[Limit, ...]) -> None:
         current = _request()
-        passage = current.environ.get(self._key)
-        if passage is None:
-            engine = self._engine
-            if not self._enabled:
-                return
-            passage = self._passage(current, engine)
+        passage = current.environ.get(self._key) or self._passage(current, self._engine)
+        if not self._enabled:
+            return
         run(passage.engine.admit(passage, passage.admission, limits))
 
     def _passage(self, current: Request, engine: Engine) -> _Passage:
@@ -231,11 +230,6 @@ def _request() -> Request:
     return request._get_current_object()  # type: ignore[attr-defined, no-any-return]
 
 
-def _is_enabled(config: Mapping[str, Any]) -> bool:
-    enabled = config.get(f"{_PREFIX}ENABLED")
-    return bool(enabled()) if callable(enabled) else enabled is not False
-
-
 def _is_exempt(app: Flask, request: Request) -> bool:
     """Say whether the view of *request* is exempt, or a blueprint that it is in."""
     if request.endpoint is None:
@@ -249,16 +243,18 @@ def _body(request: Request, most_bytes: int) -> bytes | None:
     """Return the body of *request*, None where it is longer; whoever reads it later gets it from the start."""
     if request.mimetype == "application/x-www-form-urlencoded" and "form" in vars(request):  # it was read as a form before
         return urlencode(list(request.form.items(multi=True))).encode()
+    if hasattr(request, "_cached_data"):  # it was read before
+        return request.get_data() if len(request.get_data()) <= most_bytes else None
     if (request.content_length or 0) > most_bytes:
         return None
-    start = request.get_data() if hasattr(request, "_cached_data") else b""
-    while len(start) <= most_bytes and (more := request.stream.read(most_bytes + 1 - len(start))):
+    stream, start = get_input_stream(request.environ), b""
+    while len(start) <= most_bytes and (more := stream.read(most_bytes + 1 - len(start))):
         start += more  # a stream may give less than there is
-    if len(start) > most_bytes:  # without a declared length
-        request.stream = BufferedReader(Rewound(start, request.stream))
-        return None
-    request.stream = BytesIO(start)
-    return start
+    if start:
+        # In the environ, so that nothing which the application says of its streams later is decided now.
+        vars(request).pop("stream", None)
+        request.environ["wsgi.input"] = BufferedReader(Rewound(start, request.environ["wsgi.input"]))
+    return start if len(start) <= most_bytes else None
 
 
 def _answer_refusals(app: Flask) -> None:
@@ -277,12 +273,9 @@ def _answer(error: Refusal) -> HTTPException | ResponseReturnValue:
     engines, current = current_app.extensions["jwtlimit"].values(), _request()
     answers = [engine.refuse(error, _Passage(current, engine)) for engine in engines]
     answer = answers[0]  # they are alike; each engine told its own hook
-    request.environ[_REFUSED] = answer.headers
-    if current_app.error_handler_spec:
-        handled = _handled(error, answer)
-        if handled is not None:
-            return handled
-    return Response(answer.body, answer.status, content_type=answer.content_type)
+    handled = _handled(error, answer) if current_app.error_handler_spec else None
+    request.environ[_REFUSED] = answer.headers  # not before: a handler that fails is another matter
+    return Response(answer.body, answer.status, content_type=answer.content_type) if handled is None else handled
 
 
 def _handled(error: Refusal, answer: Answer) -> HTTPException | ResponseReturnValue | None:

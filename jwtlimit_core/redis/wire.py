@@ -12,7 +12,7 @@ from jwtlimit_core.errors import ConfigError
 from jwtlimit_core.keys import LONGEST_KEY, SERVICE_KEY
 from jwtlimit_core.rate import Rate
 
-__all__ = ["SCRIPT", "SCRIPT_SHA", "FixedWindow", "KeyForm", "TokenBucket"]
+__all__ = ["SCRIPT", "SCRIPT_SHA", "FixedWindow", "KeyForm", "TokenBucket", "prefix_pattern"]
 
 SCRIPT = files("jwtlimit_core.redis").joinpath("spend.lua").read_text("utf-8")
 SCRIPT_SHA = sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest().encode()
@@ -68,7 +68,13 @@ class FixedWindow(_Rule):
         """Return what the count on the server, of a window that started *start_us* after now, means to somebody who asked."""
         left_ns = (start_us + self._window_us) * _NS_PER_US
         remaining = max(0, self.rate.limit - count)
-        return Decision(allowed, self.rate, name, remaining, 0 if allowed else left_ns, left_ns if count else 0)
+        retry_after_ns, reset_after_ns = 0 if allowed else left_ns, left_ns if count else 0
+        return Decision(allowed, self.rate, name, remaining, retry_after_ns, reset_after_ns, more_after_ns=reset_after_ns)
+
+
+def prefix_pattern(prefix: str) -> bytes:
+    """Return the pattern of SCAN that matches all keys of limiters with *prefix*."""
+    return _SPECIAL.sub(rb"\\\g<0>", _utf8(f"{prefix}:")) + b"*"
 
 
 class KeyForm:

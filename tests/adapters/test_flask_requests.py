@@ -9,7 +9,7 @@ from flask import Blueprint, Flask, g, request
 from flask.testing import FlaskClient
 from flask.views import MethodView
 
-from jwtlimit_core import ConfigError, Limit, LimiterUnavailable
+from jwtlimit_core import Config, ConfigError, Limit, LimiterUnavailable, Processor
 from jwtlimit_core.testing import ManualClock
 from jwtlimit_flask import JWTLimit
 
@@ -84,9 +84,12 @@ def test_view_finds_its_admission_in_g(app: Flask, client: FlaskClient, jwtlimit
     assert client.get("/").data == b"view 4 None"
 
 
-def test_view_without_limits_has_nothing_in_g(app: Flask, client: FlaskClient) -> None:
-    app.add_url_rule("/", "view", lambda: str("jwtlimit" in g))
-    assert client.get("/").data == b"False"
+@pytest.mark.parametrize("settings", [{}, {"ENABLED": False}, {"LIMITS": [Limit("site", "9/m")], "ENABLED": False}])
+def test_view_without_limits_finds_its_admission_all_the_same(make_app: MakeApp, settings: dict[str, Any]) -> None:
+    app = make_app(**settings)
+    app.add_url_rule("/", "view", lambda: f"{g.jwtlimit.decision} {g.jwtlimit.claims and g.jwtlimit.claims.sub}")
+    token = Processor(Config(secret_key="s" * 32)).create({"sub": "ann"})
+    assert app.test_client().get("/", headers={"Authorization": f"Bearer {token}"}).data == b"None ann"
 
 
 def test_each_request_of_one_context_is_charged_on_its_own(app: Flask, client: FlaskClient, jwtlimit: JWTLimit) -> None:
@@ -222,10 +225,62 @@ def test_body_up_to_the_bound_has_fields_and_any_reaches_the_view(
     assert answers[0].data == str(size).encode()
 
 
-def test_body_above_the_limit_of_the_application_is_413_and_charges_nothing(make_app: MakeApp, jwtlimit: JWTLimit) -> None:
-    app = make_app(LIMITS=[Limit("login", "2/m", key="field:user")])
+def test_body_above_the_limit_of_the_application_is_413_to_who_reads_it_unless_the_view_takes_more(make_app: MakeApp) -> None:
+    app = make_app(LIMITS=[Limit("login", "9/m", key="field:user")])
     app.config["MAX_CONTENT_LENGTH"] = 20
-    app.add_url_rule("/", "view", lambda: "hello", methods=["POST"])
+
+    def more() -> str:
+        request.max_content_length = 500
+        return request.form["x"]
+
+    app.add_url_rule("/form", "form", lambda: request.form["x"], methods=["POST"])
+    app.add_url_rule("/more", "more", more, methods=["POST"])
+    app.add_url_rule("/raw", "raw", lambda: request.environ["wsgi.input"].read(), methods=["POST"])
+    client, data = app.test_client(), {"user": "ann", "x": "x" * 50}
+    answers = [client.post(path, data=data) for path in ("/form", "/more", "/raw")]
+    assert [answer.status_code for answer in answers] == [413, 200, 200]
+    assert [answer.data for answer in answers[1:]] == [b"x" * 50, b"user=ann&x=" + b"x" * 50]
+
+
+class Trickle(BytesIO):
+    """A stream that gives less than there is."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        return super().read(min(size or 3, 3) if size is not None and size > 0 else 3)
+
+
+def test_body_that_trickles_in_reaches_the_view_as_a_whole(app: Flask, client: FlaskClient, jwtlimit: JWTLimit) -> None:
+    view = jwtlimit.rate_limit("1/m", key="field:user")(lambda: request.form["x"])
+    app.add_url_rule("/", "view", view, methods=["POST"])
+    body = b"user=ann&x=12345678"
+    answers = [client.post("/", input_stream=Trickle(body), content_type=FORM, content_length=len(body)) for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [200, 429]
+    assert answers[0].data == b"12345678"
+
+
+def test_json_is_read_after_somebody_looked_for_a_form(jwtlimit: JWTLimit) -> None:
+    app = Flask("app")
+    app.before_request(lambda: request.form.get("csrf"))
+    app.config["JWTLIMIT_LIMITS"] = [Limit("login", "1/m", key="field:user")]
+    jwtlimit.init_app(app)
+    app.add_url_rule("/", "view", lambda: request.get_json()["user"], methods=["POST"])
     client = app.test_client()
-    found = [client.post("/", data={"user": "ann", "x": "x" * size}).status_code for size in (50, 50, 50, 1, 1, 1)]
-    assert found == [413, 413, 413, 200, 200, 429]
+    answers = [client.post("/", json={"user": "ann"}, environ_base={"REMOTE_ADDR": f"192.0.2.{n}"}) for n in range(2)]
+    assert [answer.status_code for answer in answers] == [200, 429]
+
+
+def test_error_handler_that_fails_gets_no_headers_of_a_refusal(app: Flask, client: FlaskClient, jwtlimit: JWTLimit) -> None:
+    app.testing = False
+    app.register_error_handler(429, lambda error: 1 / 0)
+    app.add_url_rule("/", "view", jwtlimit.rate_limit("1/m")(lambda: "hello"))
+    client.get("/")
+    answer = client.get("/")
+    assert (answer.status_code, "Retry-After" in answer.headers) == (500, False)
+
+
+@pytest.mark.parametrize("view", [5, None, "view"])
+def test_limit_and_exemption_of_what_is_no_view_are_told(jwtlimit: JWTLimit, view: Any) -> None:
+    with pytest.raises(ConfigError, match="rate_limit takes functions, not"):
+        jwtlimit.rate_limit("1/m")(view)
+    with pytest.raises(ConfigError, match="exempt takes functions and classes, not"):
+        jwtlimit.exempt(view)

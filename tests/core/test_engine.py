@@ -112,10 +112,12 @@ def test_admit_folds_the_methods_of_a_limit(engine: Engine, method: str) -> None
 
 
 def test_admit_of_a_preflight_charges_nothing(engine: Engine) -> None:
-    preflight = View("OPTIONS", headers={"Access-Control-Request-Method": "POST"})
+    preflight = View("OPTIONS", headers={"Origin": "https://example.org", "Access-Control-Request-Method": "POST"})
     assert passed(engine, preflight, LOGIN) == 10
     assert passed(engine, View("OPTIONS"), LOGIN) == 3  # this one is no preflight, nor is the next
-    assert not passes(engine, View("POST", headers={"Access-Control-Request-Method": "POST"}), LOGIN)
+    assert not passes(
+        engine, View("POST", headers={"Origin": "https://example.org", "Access-Control-Request-Method": "POST"}), LOGIN
+    )
 
 
 # Key functions ---------------------------------------------------------------------------------------------------

@@ -57,6 +57,5 @@ async def asks(request: Request) -> None:
 
 
 RateLimit(5)  # type: ignore[arg-type]
-RateLimit("5/m", "ip")  # type: ignore[call-arg, arg-type]
 RateLimit("5/m", costs=2)  # type: ignore[call-arg]
 app.add_middleware(RateLimitMiddleware, limit=[])  # type: ignore[call-arg]
