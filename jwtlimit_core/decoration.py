@@ -118,6 +118,16 @@ class Decoration:
         known = self._limits.get(name)
         return known or self._limits.setdefault(name, Limit(self._owner.name(view, self), self._rate, **self._options))
 
+    def limit_at(self, view: Function, place: str) -> Limit:
+        """Return the limit for *view* at *place*, such as a path, where that is known only when it is asked for.
+
+        It is called after view, place and rate, so that all workers call it so, whichever of its limits they meet first.
+        """
+        if self._name is not None:
+            return self._limit
+        name = " ".join(filter(None, (_name_of(view), place, str(self._limit.rate or ""))))
+        return self._limits.get(name) or self._limits.setdefault(name, Limit(name, self._rate, **self._options))
+
 
 def exempt(view: View) -> View:
     """Let the limits of the settings pass *view* by: a function or a class. Limits that decorators put on it hold."""

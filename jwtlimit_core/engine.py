@@ -292,7 +292,7 @@ class Engine:
             verdict = yield ask(limit, limit.exempt_when, view)
             if isawaitable(verdict):
                 raise TypeError(
-                    f"exempt_when of limit {limit.name!r} returned something to await: make it a coroutine function"
+                    f"exempt_when of limit {limit.name!r} returned what nobody awaits: make it a coroutine function"
                 )
             if verdict:
                 return None

@@ -58,7 +58,7 @@ _IMPORTED = (*_FUNCTIONS, "CLOCK")  # may be given as "package.module.name"
 _NAMES = tuple(dict.fromkeys((*_TOKENS, *_DEFAULTS)))
 _SCHEMES = ("redis://", "rediss://", "unix://")
 _FIELD = re.compile(r"^[a-z_]+|(?:secret|signing|verification)_key")  # a problem begins with the field that has it
-_NAME = re.compile(rf"\b(?:{'|'.join(_NAMES)})\b|^[A-Z_]+(?= is no setting)")
+_NAME = re.compile(rf"\b(?:{'|'.join(_NAMES)})\b|^\w+(?= is no setting)")
 
 
 class Settings(TypedDict, total=False):

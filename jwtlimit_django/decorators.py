@@ -40,7 +40,7 @@ def rate_limit(rate: Rate | str | None = None, **options: Unpack[LimitOptions]) 
     def decorate(view: Callable[P, R]) -> Callable[P, R]:
         if inspect.isclass(view):
             raise ConfigError(f'rate_limit takes functions: put @method_decorator(…, name="dispatch") on {view.__name__}')
-        if view.__module__ == method_decorator.__module__:
+        if getattr(view, "__module__", "") == method_decorator.__module__:
             return view  # the stand-in by which method_decorator finds out what attributes a view would get: none
         on_loop = iscoroutinefunction(view) or _dispatches_on_loop(view)
         return cast("Callable[P, R]", decoration.of(view, _wrap, on_loop=on_loop))
@@ -53,7 +53,11 @@ def _wrap(function: Callable[..., Any], limits: tuple[Limit, ...]) -> Callable[.
         with Passage(_request_in(args, kwargs), awaits=True) as passage:
             response = await run_async(passage.admit(limits))
             if response is None:
-                response = await function(*args, **kwargs)
+                try:
+                    response = await function(*args, **kwargs)
+                except Exception as error:
+                    await run_async(passage.fail(error))
+                    raise
             await run_async(passage.leave(response))
         return response
 
@@ -63,7 +67,11 @@ def _wrap(function: Callable[..., Any], limits: tuple[Limit, ...]) -> Callable[.
         with Passage(_request_in(args, kwargs), awaits=False) as passage:
             response = run(passage.admit(limits))
             if response is None:
-                response = function(*args, **kwargs)
+                try:
+                    response = function(*args, **kwargs)
+                except Exception as error:
+                    run(passage.fail(error))
+                    raise
             run(passage.leave(response))
         return response
 

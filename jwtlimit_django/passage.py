@@ -3,7 +3,8 @@
 from types import TracebackType
 from typing import Self
 
-from django.http import HttpRequest
+from django.core.exceptions import PermissionDenied, SuspiciousOperation
+from django.http import Http404, HttpRequest
 from django.http.response import HttpResponseBase
 
 from jwtlimit_core import Admission, Limit, LimiterUnavailable, RateLimitExceeded
@@ -14,6 +15,7 @@ from jwtlimit_django.requests import View
 
 __all__ = ["Passage"]
 
+_STATUSES = {Http404: 404, PermissionDenied: 403, SuspiciousOperation: 400}
 _OPEN = "_jwtlimit"  # in a request, while one of us is around it: its admission
 
 
@@ -66,6 +68,12 @@ class Passage:
             if not is_refusal(response):
                 for name, value in self.engine.headers(self.admission, response.status_code):
                     response.headers[name] = value
+
+    def fail(self, error: Exception) -> Flow[None]:
+        """Put back what is wanted back where nobody of us is around who would see what Django answers to *error*."""
+        if self.outermost and self.admission.refunds:
+            status = next((status for kind, status in _STATUSES.items() if isinstance(error, kind)), 500)
+            yield from self.engine.settle(self.view, self.admission, status, {})
 
     def _answered(self, flow: Flow[None]) -> Flow[HttpResponseBase | None]:
         try:

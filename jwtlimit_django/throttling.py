@@ -56,8 +56,7 @@ class RateLimitThrottle(BaseThrottle):
             self._wait = error.retry_after
             vars(view)[_REFUSED] = True
             answer = passage.engine.refuse(error, passage.view)
-            # REST framework sets Retry-After from `wait`, and these on its answer, in whatever form that is.
-            view.headers.update((name, value) for name, value in answer.headers if name != "Retry-After")
+            view.headers.update(answer.headers)  # which REST framework sets on its answer, in whatever form that is
             return False
         except LimiterUnavailable as error:
             view.headers.update(passage.engine.refuse(error, passage.view).headers)

@@ -21,6 +21,7 @@ __all__ = [
     "ServiceUnavailable",
     "TooManyRequests",
     "add_exception_handlers",
+    "adopt",
     "answer",
     "as_http",
     "respond",
@@ -111,11 +112,21 @@ def _handler(
 def add_exception_handlers(app: Starlette) -> None:
     """Let *app* answer refusals itself, where they are raised in views: inside of its middleware, as it does other exceptions.
 
-    Without this, `RateLimitMiddleware` answers them. An application that is mounted, or wrapped from outside, needs it, as it
-    makes a 500 of what it does not know. Its own handlers for 429, 503 and ``HTTPException`` are asked as ever.
+    Without this, `RateLimitMiddleware` answers them. Its own handlers for 429, 503 and ``HTTPException`` are asked as ever.
     """
     app.add_exception_handler(RateLimitExceeded, _answer)
     app.add_exception_handler(LimiterUnavailable, _answer)
+
+
+def adopt(app: Any) -> None:
+    """Do the same for an application below us, which would make a 500 of a refusal.
+
+    What is no application, has handlers of its own for refusals, or has begun to serve, is left as it is.
+    """
+    handlers = getattr(app, "exception_handlers", None)
+    if isinstance(handlers, dict) and getattr(app, "middleware_stack", None) is None:
+        handlers.setdefault(RateLimitExceeded, _answer)
+        handlers.setdefault(LimiterUnavailable, _answer)
 
 
 async def _answer(request: Any, error: Any) -> Response:

@@ -36,7 +36,8 @@ logger = logging.getLogger("jwtlimit")
 class RateLimit:
     """A limit as a dependency of FastAPI: ``Depends(RateLimit("5/m"))``, on an endpoint, a router or the application.
 
-    Each endpoint has a limit of its own, called after it; with a ``name``, all have one together. The handshake of a WebSocket
+    Each endpoint has a limit of its own, called after it, its path and the rate; with a ``name``, all have one together. Several
+    are charged one after the other; what one of them refuses, gets back what those before it charged, but by address. The handshake of a WebSocket
     is limited, too. A refusal is an `HTTPException` and a `RateLimitExceeded` or `LimiterUnavailable` at once.
 
     Args:
@@ -58,7 +59,9 @@ class RateLimit:
             RateLimitExceeded: The limit refuses.
             LimiterUnavailable: The store gave no answer.
         """
-        found = await self._gate.refusal(request, (self._decoration.limit_of(request.scope.get("endpoint", self)),))
+        route = request.scope.get("route")
+        limit = self._decoration.limit_at(request.scope.get("endpoint", self), getattr(route, "path", ""))
+        found = await self._gate.refusal(request, (limit,))
         if found is not None:
             raise as_http(*found) from found[0]
 

@@ -1,15 +1,16 @@
 """The ASGI middleware: it charges a request before the application sees it, and adds the headers to its answer."""
 
-from typing import Unpack
+import asyncio
+from typing import NoReturn, Unpack
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from jwtlimit_core import LimiterUnavailable, RateLimitExceeded
+from jwtlimit_core import ConfigError, LimiterUnavailable, RateLimitExceeded
 from jwtlimit_core.flow import run, run_async
 from jwtlimit_core.settings import Settings, build_engine
-from jwtlimit_starlette.answers import answer, respond
+from jwtlimit_starlette.answers import adopt, answer, respond
 from jwtlimit_starlette.routes import Routes, layers
 from jwtlimit_starlette.view import Visit
 
@@ -33,13 +34,24 @@ class RateLimitMiddleware:
 
     def __init__(self, app: ASGIApp, **settings: Unpack[Settings]) -> None:
         self.app = app
-        self.engine = build_engine({name.upper(): value for name, value in settings.items()}, named=str.lower, host="async")
+        self._problem: ConfigError | None = None
+        try:
+            self.engine = build_engine({name.upper(): value for name, value in settings.items()}, named=str.lower, host="async")
+        except ConfigError as error:
+            if not _is_on_loop():
+                raise
+            # Starlette makes its middleware when the server asks for the first time, and servers take an error then for an
+            # application without a lifespan: they are told when they ask us.
+            self._problem = error
         self._routes = Routes(app)
         # Of an application that is wrapped from outside, since that has not said yet who it is.
         self._wrapped = next((layer for layer in layers(app) if hasattr(layer, "exception_handlers")), None)
+        adopt(self._wrapped)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or let it pass."""
+        if self._problem is not None:
+            await self._refuse_to_start(self._problem, scope, receive, send)
         if scope["type"] == "lifespan":
             await self._live(scope, receive, send)
             return
@@ -51,6 +63,12 @@ class RateLimitMiddleware:
                 await self.app(scope, receive, send)
         finally:
             visit.view.release()
+
+    async def _refuse_to_start(self, problem: ConfigError, scope: Scope, receive: Receive, send: Send) -> NoReturn:
+        if scope["type"] == "lifespan":
+            await receive()
+            await send({"type": "lifespan.startup.failed", "message": str(problem)})
+        raise problem
 
     async def _limit(self, visit: Visit, scope: Scope, receive: Receive, send: Send) -> None:
         app = self._wrapped or scope.get("app")  # asked now: applications below put themselves there
@@ -89,3 +107,11 @@ class RateLimitMiddleware:
                 await send(message)
 
         await self.app(scope, receive, send_closed)
+
+
+def _is_on_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -7,6 +7,7 @@ from starlette.routing import Match
 from starlette.types import Scope
 
 from jwtlimit_core.decoration import is_exempt, warn_of_limits_in_vain
+from jwtlimit_starlette.answers import adopt
 
 __all__ = ["Routes", "layers", "routes_of"]
 
@@ -27,10 +28,14 @@ class Routes:
         if self._router is None:
             return False
         if self._has_exempt is None:
-            endpoints = list(_endpoints(self._router.routes))
-            self._has_exempt = any(map(is_exempt, endpoints))
-            warn_of_limits_in_vain(endpoints, "put it below the decorator of the route")
-        return self._has_exempt and _finds_exempt(self._router.routes, scope)
+            self._look_through(list(_endpoints(self._router.routes)))
+        return bool(self._has_exempt) and _finds_exempt(self._router.routes, scope)
+
+    def _look_through(self, endpoints: list[Any]) -> None:
+        self._has_exempt = any(map(is_exempt, endpoints))
+        warn_of_limits_in_vain(endpoints, "put it below the decorator of the route")
+        for app in endpoints:
+            adopt(app)
 
 
 def layers(app: Any) -> Iterator[Any]:

@@ -28,7 +28,7 @@ if find_spec("redis"):
 else:
     # The extra "redis" is not installed, as in the tox environment "core": files that import it are none of its tests.
     def pytest_ignore_collect(collection_path: Path) -> bool | None:
-        asks = r"^(import|from) (redis|servers|stores|hosts|jwtlimit_core\.redis)\b"
+        asks = r"^(import|from) (redis|servers|stores|hosts|django|flask|starlette|jwtlimit_core\.redis)\b"
         return True if collection_path.suffix == ".py" and re.search(asks, collection_path.read_text(), re.MULTILINE) else None
 
 

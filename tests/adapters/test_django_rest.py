@@ -104,6 +104,19 @@ def test_django_rest_what_a_processor_refuses_inside_a_view_is_429(site: Site, d
 # The throttle ----------------------------------------------------------------------------------------------------
 
 
+def test_django_throttle_has_its_headers_on_whatever_the_handler_of_exceptions_answers(site: Site, settings: Any) -> None:
+    class Throttled(View):
+        throttle_classes = (type("Once", (RateLimitThrottle,), {"rate": "1/m"}),)
+
+        def get_exception_handler(self) -> Any:
+            return lambda error, context: Response("slow down", 429)
+
+    site.serve(Throttled.as_view())
+    site.get()
+    refused = site.get()
+    assert (refused.json(), refused.headers["Retry-After"], refused.headers["Cache-Control"]) == ("slow down", "60", "no-store")
+
+
 class ByUser(RateLimitThrottle):
     rate = "2/m"
     key = "user"

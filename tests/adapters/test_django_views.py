@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync, iscoroutinefunction
-from django.http import HttpRequest, HttpResponse
+from django.core.exceptions import PermissionDenied, SuspiciousOperation
+from django.http import Http404, HttpRequest, HttpResponse
 from django.test import RequestFactory, override_settings
 from django.urls import path
 from django.utils.decorators import method_decorator
@@ -131,6 +132,25 @@ def test_django_limits_around_a_foreign_decorator_are_two_admissions(site: Site,
 def test_django_refund_is_made_without_the_middleware_too(site: Site, chain: Any) -> None:
     site.serve(rate_limit("1/m", refund_when=lambda status, headers: status == 200)(plain), middleware=chain)
     assert site.statuses() == [200] * 3
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(Http404, 404), (PermissionDenied, 403), (SuspiciousOperation, 400), (ValueError, 500)]
+)
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_django_refund_is_made_for_what_the_view_raises(
+    site: Site, chain: Any, error: type[Exception], status: int, asynchronous: bool
+) -> None:
+    def view(request: HttpRequest) -> HttpResponse:
+        raise error
+
+    async def view_async(request: HttpRequest) -> HttpResponse:
+        raise error
+
+    limit = rate_limit("1/m", refund_when=lambda found, headers: found == status)
+    site.client.raise_request_exception = False
+    site.serve(limit(view_async if asynchronous else view), middleware=chain)
+    assert site.statuses() == [status] * 3
 
 
 def test_django_refund_looks_at_the_answer_that_goes_out(site: Site) -> None:

@@ -166,3 +166,36 @@ def test_dependency_for_a_store_that_is_down_is_503() -> None:
 def test_dependency_with_a_bad_rate_is_refused_at_once() -> None:
     with pytest.raises(ConfigError):
         RateLimit("often")
+
+
+def test_dependencies_of_generated_endpoints_count_apart_in_whatever_order_they_are_asked() -> None:
+    def made(number: int) -> Any:
+        async def view() -> int:
+            return number
+
+        return view
+
+    def worker() -> FastAPI:
+        app = make_app()
+        router = APIRouter(dependencies=[Depends(RateLimit("2/m", key="global"))])
+        for number in range(2):
+            router.get(f"/{number}")(made(number))
+        app.include_router(router)
+        return app
+
+    def names(*paths: str) -> dict[str, str]:
+        app = worker()
+        return {path: get(app, path).headers["ratelimit-policy"].partition(";")[0] for path in paths}
+
+    assert names("/0", "/1") == names("/1", "/0")
+    assert len(set(names("/0", "/1").values())) == 2
+
+
+def test_dependencies_of_one_endpoint_count_apart() -> None:
+    app = make_app()
+
+    @app.get("/", dependencies=[Depends(RateLimit("9/m")), Depends(RateLimit("2/h"))])
+    async def view() -> str:
+        return ""
+
+    assert [get(app).status for _ in range(3)] == [200, 200, 429]

@@ -123,7 +123,10 @@ def test_preflight_that_the_application_answers_itself_is_not_charged(
 ) -> None:
     app.add_url_rule("/", view_func=jwtlimit.rate_limit("1/m")(hello), methods=["GET", "OPTIONS"])
     for _ in range(3):
-        assert client.options("/", headers={"Origin": "https://example.org", "Access-Control-Request-Method": "GET"}).data == b"hello"
+        assert (
+            client.options("/", headers={"Origin": "https://example.org", "Access-Control-Request-Method": "GET"}).data
+            == b"hello"
+        )
     assert statuses(client, count=2) == [200, 429]
 
 

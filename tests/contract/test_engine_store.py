@@ -2,16 +2,18 @@
 
 import asyncio
 import itertools
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from jwtlimit_core import Claims, Engine, Limit, RateLimiter, RateLimitExceeded
+from jwtlimit_core import Claims, Engine, Limit, LimiterUnavailable, RateLimiter, RateLimitExceeded
 from jwtlimit_core.flow import run, run_async
 from jwtlimit_core.settings import build_engine
+from outages import closed_url
 from servers import Server
-from views import View, enters
+from views import View, admit, enters
 
 _numbers = itertools.count()
 SITE = Limit("site", "2/h")
@@ -90,6 +92,50 @@ def test_reset_of_issuance_reaches_a_limiter_of_the_application(make: Make) -> N
     engine.processor().create(Claims(sub="ann"))
     engine.reset_all()
     engine.processor().create(Claims(sub="ann"))
+
+
+def test_reset_all_is_for_what_other_processes_counted_and_for_no_other_prefix(make: Make, server: Server) -> None:
+    assert passed(make()) == [True, True, False, False]
+    other = make(KEY_PREFIX=f"engine-{next(_numbers)}*")
+    assert passed(other, 2) == [True, True]
+    make().reset_all()
+    assert passed(make()) == [True, True, False, False]
+    assert passed(make(KEY_PREFIX=other._counters._options["prefix"]), 1) == [False]
+
+
+def test_reset_all_without_the_store_follows_the_policy(make: Make) -> None:
+    make(STORE=closed_url(), ON_FAILURE="local").reset_all()
+    with pytest.raises(LimiterUnavailable, match="nothing was reset"):
+        make(STORE=closed_url()).reset_all()
+
+
+def test_limits_alike_but_for_refunds_have_limiters_of_their_own(make: Make) -> None:
+    login = Limit("login", "1/h")
+    refunded = Limit("login", "1/h", refund_when=lambda status, headers: status == 200)
+    engine = make(LIMITS=[login])
+    enters(engine, View())
+    assert not enters(engine, View())
+    with pytest.raises(RateLimitExceeded):
+        admit(engine, View(), refunded)
+    logins = [limiter for limiter in engine._limiters.values() if limiter.name == "login" and not limiter.awaits]
+    assert [limiter._refusals.wait_ns("ip=192.0.2.1", 1) > 0 for limiter in logins] == [True, False]
+
+
+@pytest.mark.parametrize("strategy", ["token_bucket", "fixed_window"])
+def test_fields_of_a_refusal_agree_whoever_refuses(make: Make, strategy: str) -> None:
+    engine = make(LIMITS=[Limit("site", "50/h", cost=25)], STRATEGY=strategy)
+    assert passed(engine, 2) == [True, True]
+    for _ in range(3):  # by the store, and then from memory
+        admission = engine.admission(View())
+        with pytest.raises(RateLimitExceeded) as caught:
+            run(engine.enter(View(), admission))
+        fields = dict(engine.refuse(caught.value, None).headers)
+        found = re.fullmatch(r'"site";r=0;t=(\d+)', fields["RateLimit"])
+        assert found is not None
+        wait_s = int(fields["Retry-After"])
+        assert 1 <= int(found[1]) <= wait_s
+        if strategy == "fixed_window":
+            assert int(found[1]) == wait_s
 
 
 def test_refund_reaches_the_store_from_either_colour(make: Make) -> None:

@@ -247,6 +247,23 @@ def test_exempt_when_is_asked_for_each_request(make: Make) -> None:
     assert [passed(engine, View(name=name), limit, of=5) for name in ("robot", "ann")] == [5, 1]
 
 
+def unawaited(*_arguments: object) -> Any:
+    class Waiting:
+        def __await__(self) -> Any: ...
+
+    return Waiting()
+
+
+def test_answer_that_nobody_awaits_exempts_and_refunds_nothing(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    engine = make()
+    with pytest.raises(TypeError, match="exempt_when of limit 'site' returned what nobody awaits"):
+        admit(engine, View(), Limit("site", "1/m", exempt_when=unawaited))
+    login = Limit("login", "2/m", refund_when=unawaited)
+    run(engine.settle(View(), admit(engine, View(), login), 200, {}))
+    assert "refund_when of limit 'login' failed" in caplog.text
+    assert left(engine, login, View()) == 1
+
+
 # On an event loop ------------------------------------------------------------------------------------------------
 
 
@@ -330,6 +347,12 @@ def test_reset_of_issuance_takes_the_subject(make: Make) -> None:
 def test_reset_of_a_key_that_is_no_counted_one_is_a_value_error(make: Make) -> None:
     with pytest.raises(ValueError, match=r"such as 'ip=192\.0\.2\.1'"):
         run(make().reset("site", "192.0.2.1", on_loop=False))
+
+
+@pytest.mark.parametrize(("name", "key"), [(None, "ip=192.0.2.1"), ("site", None), ("site", 7)])
+def test_reset_of_what_is_no_text_is_a_type_error(make: Make, name: Any, key: Any) -> None:
+    with pytest.raises(TypeError, match="name and key must be str, not"):
+        run(make().reset(name, key, on_loop=False))
 
 
 def test_close_in_process_closes_nothing_that_is_counted(make: Make) -> None:

@@ -78,6 +78,7 @@ def test_limit_cannot_be_changed() -> None:
     [
         ({"name": ""}, "name must be"),
         ({"name": 7}, "name must be"),
+        ({"name": "issue"}, "name must not be 'issue'"),  # it would count with the tokens
         ({"rate": "often"}, "a rate must read like"),
         ({"rate": 5}, "a rate must read like"),
         ({"cost": 0}, "cost must be"),
@@ -115,6 +116,10 @@ def test_limit_cannot_be_changed() -> None:
         ({"methods": "POST"}, "methods must be"),  # four methods of one letter each
         ({"methods": ["POST", 1]}, "methods must be"),
         ({"methods": [""]}, "methods must be"),
+        ({"methods": 5}, "methods must be a list of 1 or more methods such as 'POST', or None, not 5"),
+        ({"methods": "GET"}, "methods must be a list of 1 or more methods such as 'POST', or None, not 'GET'"),
+        ({"methods": ["get "]}, "methods must be"),
+        ({"paths": 5}, "paths must be a list of paths"),
     ],
 )
 def test_limit_with_a_bad_value_is_a_config_error(values: dict[str, Any], problem: str) -> None:

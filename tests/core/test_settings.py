@@ -133,6 +133,7 @@ def test_settings_take_hooks_and_a_clock() -> None:
     [
         ("ISUE_RATE", "JWTLIMIT_ISUE_RATE is no setting: did you mean JWTLIMIT_ISSUE_RATE?"),
         ("SECRET", "JWTLIMIT_SECRET is no setting: did you mean JWTLIMIT_SECRET_KEY?"),
+        ("issue_rate", "JWTLIMIT_issue_rate is no setting: did you mean JWTLIMIT_ISSUE_RATE?"),
         ("ZZZ", "JWTLIMIT_ZZZ is no setting"),
     ],
 )
@@ -225,6 +226,9 @@ def test_settings_of_keys_that_exclude_each_other_are_named_as_settings() -> Non
         {"SIGNING_KEY": "Tr0ub4dor", "SECRET_KEY": "Tr0ub4dor"},
         {"SECRET_KEY": ["Tr0ub4dor"]},
         {"STORE": "http://:Tr0ub4dor@localhost"},
+        {"STORE": b"redis://:Tr0ub4dor@localhost"},
+        {"STORE": ["redis://:Tr0ub4dor@localhost"]},
+        {"STORE": {"url": "redis://:Tr0ub4dor@localhost"}},
     ],
 )
 def test_settings_with_a_bad_key_keep_it_out_of_the_message(values: dict[str, object]) -> None:

@@ -1,0 +1,74 @@
+"""Applications below the middleware: mounted, wrapped from outside, or kept from starting."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Mount, Route
+
+from adapters.starlette_client import SECRET, get, hello, make_app, scope_of, statuses
+from jwtlimit_core import ConfigError, RateLimitExceeded
+from jwtlimit_core.testing import ManualClock
+from jwtlimit_starlette import RateLimitMiddleware, get_processor
+
+
+async def issue(request: Request) -> PlainTextResponse:
+    return PlainTextResponse(await get_processor(request).create({"sub": "ann"}))
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_what_a_processor_refuses_below_is_429(wrapped: bool) -> None:
+    below = Starlette(routes=[Route("/", issue)])
+    settings: Any = {"secret_key": SECRET, "issue_rate": "1/20s", "clock": ManualClock()}
+    app = RateLimitMiddleware(below, **settings) if wrapped else make_app(Mount("/", app=below), **settings)
+    assert statuses(app, count=3) == [200, 429, 429]
+    refused = get(app)
+    assert (refused.headers["retry-after"], refused.json["violated-policies"]) == ("20", ["issue"])
+
+
+def test_own_handler_of_an_application_below_wins() -> None:
+    async def mine(_request: Request, _error: Exception) -> PlainTextResponse:
+        return PlainTextResponse("mine", 429)
+
+    below = Starlette(routes=[Route("/", issue)], exception_handlers={RateLimitExceeded: mine})
+    app = RateLimitMiddleware(below, secret_key=SECRET, issue_rate="1/20s")
+    get(app)
+    assert (get(app).status, get(app).text) == (429, "mine")
+
+
+def test_application_that_serves_already_is_left_as_it_is() -> None:
+    below = Starlette(routes=[Route("/", hello)])
+    get(below)
+    get(RateLimitMiddleware(below))
+    assert RateLimitExceeded not in below.exception_handlers
+
+
+def test_settings_that_cannot_work_fail_the_start_of_the_server() -> None:
+    app = Starlette(middleware=[Middleware(RateLimitMiddleware, secret_key="short", limts=[])])  # type: ignore[call-arg]
+    sent: list[Any] = []
+
+    async def serve() -> None:
+        async def receive() -> Any:
+            return {"type": "lifespan.startup"}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        with pytest.raises(ConfigError):
+            await app({"type": "lifespan", "state": {}}, receive, send)
+        with pytest.raises(ConfigError, match="limts is no setting: did you mean limits"):
+            await app(scope_of(), receive, send)
+
+    asyncio.run(serve())
+    assert sent[0]["type"] == "lifespan.startup.failed"
+    assert "secret_key" in sent[0]["message"]
+    assert "short" not in sent[0]["message"]
+
+
+def test_settings_that_cannot_work_are_told_at_once_where_no_server_asks() -> None:
+    with pytest.raises(ConfigError, match="secret_key"):
+        RateLimitMiddleware(hello, secret_key="short")  # type: ignore[arg-type]
