@@ -36,9 +36,11 @@ logger = logging.getLogger("jwtlimit")
 class RateLimit:
     """A limit as a dependency of FastAPI: ``Depends(RateLimit("5/m"))``, on an endpoint, a router or the application.
 
-    Each endpoint has a limit of its own, called after it, its path and the rate; with a ``name``, all have one together. Several
-    are charged one after the other; what one of them refuses, gets back what those before it charged, but by address. The handshake of a WebSocket
-    is limited, too. A refusal is an `HTTPException` and a `RateLimitExceeded` or `LimiterUnavailable` at once.
+    Each endpoint has a limit of its own, called after it, its path and the rate; with a ``name``, all have one together.
+    Several are charged one after the other; where one refuses, those before it give back what they charged, but by address.
+
+    The handshake of a WebSocket is limited, too. A refusal is an `HTTPException` and a `RateLimitExceeded` or
+    `LimiterUnavailable` at once.
 
     Args:
         rate: How much, such as ``"5/m"``.

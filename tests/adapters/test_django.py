@@ -18,6 +18,15 @@ from jwtlimit_django.middleware import RateLimitMiddleware
 BY_IP = Limit("all", "2/m")
 
 
+def test_django_switch_in_the_settings_is_looked_at_for_each_request(site: Site) -> None:
+    site.serve(hello, LIMITS=[BY_IP])
+    found = []
+    for enabled in (True, False, True):
+        site.settings.JWTLIMIT["ENABLED"] = enabled
+        found.append(site.statuses())
+    assert found == [[200, 200, 429], [200] * 3, [429] * 3]
+
+
 # Limits ----------------------------------------------------------------------------------------------------------
 
 
@@ -243,7 +252,7 @@ def test_django_overridden_settings_hold_while_they_are_overridden(site: Site) -
     ("values", "problems"),
     [
         ({"LIMIT": []}, ['JWTLIMIT["LIMIT"] is no setting: did you mean JWTLIMIT["LIMITS"]?']),
-        ({5: 1, "HEADERS": 2}, ["5 is no setting", 'JWTLIMIT["HEADERS"] must be True or False, not 2']),
+        ({5: 1, "HEADERS": 2}, ['JWTLIMIT["5"] is no setting', 'JWTLIMIT["HEADERS"] must be True or False, not 2']),
         ([], ["JWTLIMIT must be a dict of settings, not list"]),
     ],
 )
