@@ -54,7 +54,7 @@ class Engine:
         user_key: What a limit by user is charged to: a function of the request; by default the framework's user.
         headers: Whether answers within the limits tell how much is left.
         enabled: Whether anything is limited; or a function that says so, asked for each request.
-        on_refused: Called with the decision and the request for each 429, for logs and metrics; what it raises is logged.
+        on_refused: Called with the decision and the `RequestView` for each 429, for logs and metrics; what it raises is logged.
         say: Puts the framework's names of settings into a message.
     """
 

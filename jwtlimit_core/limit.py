@@ -55,7 +55,7 @@ class Limit:
     """At most *rate* for each *key*.
 
     Functions that take a request get the framework's own. On hosts with an event loop they may be coroutine functions. What
-    they raise reaches the application, and nothing has been charged.
+    they raise reaches the application; no limit that is charged together with this one has been charged then.
 
     Args:
         name: What the limit is called in headers and errors; limits of one name and rate share their counts.

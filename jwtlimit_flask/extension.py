@@ -69,7 +69,7 @@ class JWTLimit:
     Args:
         app: An application to initialise now; or call `init_app` later.
         before_issue: A hook that sees the claims before a token is issued, and refuses by raising; see `Config`.
-        on_refused: Called with the decision and the request for each 429.
+        on_refused: Called with the decision and the view of the request, whose ``raw`` is Flask's, for each 429.
         clock: Where the time comes from.
     """
 
