@@ -71,6 +71,14 @@ def test_global_limit_is_not_spent_by_whom_an_earlier_phase_refuses(make: Make) 
     assert left(engine, everybody, View()) == 3
 
 
+def test_limit_that_asks_for_the_subject_too_is_not_spent_by_whom_an_earlier_phase_refuses(make: Make) -> None:
+    both = Limit("both", "9/m", key=("ip", "subject"))
+    engine = make(both, Limit("site", "2/m"))
+    view = View(headers=bearer(engine, "ann"))
+    assert [enters(engine, view) for _ in range(5)].count(True) == 2
+    assert left(engine, both, view) == 7
+
+
 def test_service_wide_limit_counts_each_request_once(make: Make) -> None:
     everybody = Limit("all", "10/m", key="global")
     engine = make(everybody)
