@@ -43,6 +43,7 @@ _DEFAULTS: dict[str, Any] = {
     "STRATEGY": "token_bucket",
     "ON_FAILURE": "deny",
     "KEY_PREFIX": "jwtlimit",
+    "KEY_SECRET": None,
     "USER_KEY": None,
     "ON_REFUSED": None,
     "BEFORE_ISSUE": None,
@@ -85,6 +86,7 @@ class Settings(TypedDict, total=False):
     strategy: Literal["token_bucket", "fixed_window"] | None
     on_failure: OnFailure | None
     key_prefix: str | None
+    key_secret: bytes | None
     trusted_proxies: Sequence[str] | int | None
     forwarded_header: str | None
     ipv6_prefix: int | None
@@ -159,6 +161,7 @@ def _build(given: dict[str, Any], host: Host, knows_users: bool, say: Callable[[
             strategy=settings["STRATEGY"],
             on_failure=settings["ON_FAILURE"],
             key_prefix=settings["KEY_PREFIX"],
+            key_secret=settings["KEY_SECRET"],
             clock=settings["CLOCK"],
         )
     else:
@@ -243,6 +246,9 @@ def _misfits_of_store(settings: Mapping[str, Any]) -> Iterator[str]:
     store, key_prefix = settings["STORE"], settings["KEY_PREFIX"]
     if not isinstance(key_prefix, str) or not key_prefix:
         yield f"KEY_PREFIX must be a str of 1 or more characters, not {shown(key_prefix)}"
+    secret = settings["KEY_SECRET"]
+    if secret is not None and not (isinstance(secret, bytes) and 1 <= len(secret) <= 64):
+        yield f"KEY_SECRET must be 1 to 64 bytes, or None, not a {type(secret).__name__}"  # not shown: it is one
     if isinstance(store, str) and store != "memory" and not store.startswith(_SCHEMES):
         # Not shown: it may hold a password.
         yield "STORE must be 'memory', a URL such as redis://localhost:6379/0, or a limiter of your own"

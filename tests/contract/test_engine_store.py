@@ -138,6 +138,18 @@ def test_fields_of_a_refusal_agree_whoever_refuses(make: Make, strategy: str) ->
             assert int(found[1]) == wait_s
 
 
+def test_store_shows_no_key_where_there_is_a_secret(make: Make, server: Server) -> None:
+    engine = make(KEY_SECRET=b"pepper", LIMITS=[Limit("api", "2/h", key="header:x-api-key")])
+    view = View(headers={"X-Api-Key": "k-of-ann"})
+    assert [enters(engine, view) for _ in range(3)] == [True, True, False]
+    with server.client() as client:
+        stored = list(client.scan_iter(engine._counters._options["prefix"] + ":api:*"))
+    assert len(stored) == 1
+    assert b"k-of-ann" not in stored[0]
+    run(engine.reset("api", "header:x-api-key=k-of-ann", on_loop=False))
+    assert enters(engine, view)
+
+
 def test_refund_reaches_the_store_from_either_colour(make: Make) -> None:
     login = Limit("login", "1/h", refund_when=lambda status, headers: status == 200)
     engine = make(LIMITS=[login])

@@ -166,6 +166,9 @@ def test_setting_of_an_unknown_name_is_refused_with_the_nearest(name: str, messa
         ("STRATEGY", "fixed_window"),  # in memory there is the bucket alone
         ("ON_FAILURE", "hope"),
         ("KEY_PREFIX", ""),
+        ("KEY_SECRET", b""),
+        ("KEY_SECRET", b"x" * 65),
+        ("KEY_SECRET", "a text"),
         ("USER_KEY", 7),
         ("ON_REFUSED", 7),
         ("ON_REFUSED", later),
@@ -227,6 +230,7 @@ def test_settings_of_keys_that_exclude_each_other_are_named_as_settings() -> Non
         {"SECRET_KEY": ["Tr0ub4dor"]},
         {"STORE": "http://:Tr0ub4dor@localhost"},
         {"STORE": b"redis://:Tr0ub4dor@localhost"},
+        {"KEY_SECRET": "Tr0ub4dor"},
         {"STORE": ["redis://:Tr0ub4dor@localhost"]},
         {"STORE": {"url": "redis://:Tr0ub4dor@localhost"}},
     ],
