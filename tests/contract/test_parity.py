@@ -91,7 +91,9 @@ class PureWindow:
         count, start = self._running(key) or (0, self.clock.monotonic_ns())
         left = start + self.rate.window_ns - self.clock.monotonic_ns()
         fits = count + n <= self.rate.limit
-        return Decision(fits, self.rate, "default", self.rate.limit - count, 0 if fits else left, left if count else 0)
+        reset = left if count else 0
+        left_over = self.rate.limit - count
+        return Decision(fits, self.rate, "default", left_over, 0 if fits else left, reset, more_after_ns=reset)
 
     def refund(self, key: str, n: int) -> None:
         if state := self._running(key):
@@ -104,8 +106,9 @@ class PureWindow:
 
 def true(decision: Decision, rate: Rate) -> Decision:
     """Return *decision* of a model as it is of *rate*, whose microseconds are the nanoseconds of the model."""
-    retry_after_ns = None if decision.retry_after_ns is None else decision.retry_after_ns * 1000
-    return decision._replace(rate=rate, retry_after_ns=retry_after_ns, reset_after_ns=decision.reset_after_ns * 1000)
+    names = ("retry_after_ns", "reset_after_ns", "more_after_ns")
+    times = {name: time and time * 1000 for name in names for time in (getattr(decision, name),)}
+    return decision._replace(rate=rate, **times)
 
 
 def move(clock: ManualClock, by: tuple[str, float], window_us: int, wait_us: int) -> None:
