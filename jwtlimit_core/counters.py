@@ -7,12 +7,12 @@ from typing import Any, Protocol
 
 from jwtlimit_core.clock import Clock
 from jwtlimit_core.errors import ConfigError, LimiterUnavailable
-from jwtlimit_core.flow import Flow, run
-from jwtlimit_core.limit import OnFailure
+from jwtlimit_core.flow import Call, Flow, awaits, run
+from jwtlimit_core.limit import Limit, OnFailure
 from jwtlimit_core.limiter import RateLimiter
 from jwtlimit_core.rate import Rate
 
-__all__ = ["Counters", "InProcess", "InStore"]
+__all__ = ["Counters", "InProcess", "InStore", "Limiters"]
 
 
 class Counters(Protocol):
@@ -128,3 +128,70 @@ class InStore:
     def close(self, *, on_loop: bool) -> Flow[None]:
         """Close the client."""
         yield from self._stores[on_loop].close()
+
+
+class Limiters:
+    """The limiters of one application, each made when it is needed first.
+
+    Args:
+        counters: Makes them.
+
+    Attributes:
+        ready: Those of limits without plans, for code off an event loop and on one: what a look-up for each request takes.
+    """
+
+    def __init__(self, counters: Counters) -> None:
+        self.ready: tuple[dict[Limit, Any], dict[Limit, Any]] = ({}, {})
+        self._counters = counters
+        self._made: dict[tuple[str, Rate, OnFailure | None, bool, bool], Any] = {}
+
+    def of(self, limit: Limit, rate: Rate, *, on_loop: bool) -> Any:
+        """Return the limiter that counts for *limit* at *rate*, one of its own."""
+        refunds = limit.refund_when is not None
+        made = self.named(limit.name, rate, on_loop=on_loop, on_failure=limit.on_failure, refunds=refunds)
+        if limit.rate is not None:
+            self.ready[on_loop][limit] = made
+        return made
+
+    def named(self, name: str, rate: Rate, *, on_loop: bool, on_failure: OnFailure | None = None, refunds: bool = False) -> Any:
+        """Return the limiter of a name and a rate; see `Counters.make`."""
+        shared = self._counters.shared
+        which = (name, rate, on_failure, on_loop and shared, refunds and shared)
+        known = self._made.get(which)
+        if known is not None:
+            return known
+        made = self._counters.make(name, rate, on_loop=on_loop, on_failure=on_failure, refunds=refunds)
+        return self._made.setdefault(which, made)  # of first requests at once, one makes it
+
+    def reset(self, name: str, key: str, any_rate: Rate, *, on_loop: bool) -> Flow[None]:
+        """Give *key* its full quota of all limits called *name* back.
+
+        Raises:
+            LimiterUnavailable: The store gave no answer.
+        """
+        shared = self._counters.shared
+        colour = on_loop and shared
+        called_so = [(which, limiter) for which, limiter in list(self._made.items()) if which[0] == name]
+        limiters = [limiter for which, limiter in called_so if which[3] is colour]
+        if shared and not limiters:  # another process may have used it; the rate is not in the store
+            limiters = [self.named(name, any_rate, on_loop=on_loop)]
+        for limiter in limiters:
+            yield Call(limiter.reset, (key,), awaits(limiter.reset))
+        for which, limiter in called_so:
+            if which[3] is not colour:
+                limiter.forget(key)  # those of the other colour remember refusals, too
+
+    def reset_all(self) -> None:
+        """Give everybody the full quota back.
+
+        Raises:
+            LimiterUnavailable: The store gave no answer, and its policy is to deny.
+        """
+        self._counters.reset_all()
+        for limiter in list(self._made.values()):
+            # One over a store remembers refusals, of whatever colour it is.
+            limiter.forget() if self._counters.shared else limiter.reset_all()
+
+    def close(self, *, on_loop: bool) -> Flow[None]:
+        """Let go of what was opened, for code on an event loop or for other code."""
+        return self._counters.close(on_loop=on_loop)

@@ -19,13 +19,13 @@ from typing import Any, cast
 
 from jwtlimit_core.client_address import ClientAddresses
 from jwtlimit_core.config import Config
-from jwtlimit_core.counters import Counters
+from jwtlimit_core.counters import Counters, Limiters
 from jwtlimit_core.decision import Decision, RateLimitExceeded
 from jwtlimit_core.errors import ConfigError
 from jwtlimit_core.flow import Call, Flow, awaits
 from jwtlimit_core.http import Headers, Refusal, Response, rate_limit_headers, refusal
 from jwtlimit_core.keys import SERVICE_KEY
-from jwtlimit_core.limit import Limit, OnFailure, Paths
+from jwtlimit_core.limit import Limit, Paths
 from jwtlimit_core.limiter import RateLimiter
 from jwtlimit_core.processor import AsyncProcessor, Processor
 from jwtlimit_core.rate import Rate, shown
@@ -78,14 +78,12 @@ class Engine:
         self.limits = tuple(limits)
         self.user_key = user_key
         self._issue_rate = issue_rate
-        self._counters = counters
+        self._limiters = Limiters(counters)
         self._keys = RequestKeys(addresses, user_key)
         self._exempt_paths = Paths(exempt_paths) if exempt_paths else None
         self._headers = headers
         self._on_refused = on_refused
         self._say = say
-        self._limiters: dict[tuple[str, Rate, OnFailure | None, bool, bool], Any] = {}
-        self._ready: tuple[dict[Limit, Any], dict[Limit, Any]] = ({}, {})  # the limiters of limits without plans, by colour
         self._processors: dict[tuple[bool, bool], Any] = {}
         self._reader = None if config is None else Processor(replace(config, rate_limiter=None, before_issue=None))
         before = [limit for limit in limits if all(part.source in UNVERIFIED for part in limit.parts)]
@@ -127,7 +125,7 @@ class Engine:
         if self.config is None:
             problem = "no key is set: set SECRET_KEY, SIGNING_KEY or VERIFICATION_KEY to issue or validate tokens"
             raise ConfigError(self._say(problem))
-        limiter = self.config.rate_limiter or self._limiter("issue", self._issue_rate, on_loop=on_loop)
+        limiter = self.config.rate_limiter or self._limiters.named("issue", self._issue_rate, on_loop=on_loop)
         made = kind(replace(self.config, rate_limiter=limiter if enabled else None))
         return cast("Processor | AsyncProcessor", self._processors.setdefault((on_loop, enabled), made))
 
@@ -226,33 +224,24 @@ class Engine:
                 f"key must be as it is counted, such as 'ip=192.0.2.1' or 'subject=u1', or SERVICE_KEY for a global limit, "
                 f"not {shown(key)}"
             )
-        colour = on_loop and self._counters.shared
-        limiters = [limiter for known, limiter in list(self._limiters.items()) if known[0] == name and known[3] is colour]
-        if self._counters.shared and not limiters:  # another process may have used it; the rate is not in the store
-            limiters = [self._limiter(name, self._issue_rate, on_loop=on_loop)]
-        if name == "issue" and self.config is not None and self.config.rate_limiter is not None:
-            limiters = [self.config.rate_limiter]
-            if awaits(limiters[0].reset) and not on_loop:
-                raise ConfigError("the limiter of issuance has coroutines: reset it on an event loop")
-        for limiter in limiters:
-            yield Call(limiter.reset, (key,), awaits(limiter.reset))
-        for known, limiter in list(self._limiters.items()):  # those of the other colour remember refusals, too
-            if known[0] == name and known[3] is not colour:
-                limiter.forget(key)
+        own = None if self.config is None else self.config.rate_limiter
+        if name != "issue" or own is None:
+            yield from self._limiters.reset(name, key, self._issue_rate, on_loop=on_loop)
+            return
+        if awaits(own.reset) and not on_loop:
+            raise ConfigError("the limiter of issuance has coroutines: reset it on an event loop")
+        yield Call(own.reset, (key,), awaits(own.reset))
 
     def reset_all(self) -> None:
         """Give everybody the full quota back; meant for tests."""
-        self._counters.reset_all()
-        for limiter in list(self._limiters.values()):
-            # One over a store remembers refusals, of whatever colour it is.
-            limiter.forget() if self._counters.shared else limiter.reset_all()
+        self._limiters.reset_all()
         own = None if self.config is None else self.config.rate_limiter
         if own is not None and hasattr(own, "reset_all"):  # a provider of the application need not have it
             own.reset_all()
 
     def close(self, *, on_loop: bool) -> Flow[None]:
         """Let go of what was opened for limits."""
-        yield from self._counters.close(on_loop=on_loop)
+        yield from self._limiters.close(on_loop=on_loop)
 
     # ----------------------------------------------------------------------------------------------------------
 
@@ -276,12 +265,12 @@ class Engine:
             ConfigError: The store cannot keep such a limit.
         """
         for rate in limit.rates.values() if limit.rate is None and limit.rates else [limit.rate]:
-            self._limiter_of(limit, cast("Rate", rate), on_loop=on_loop)
+            self._limiters.of(limit, cast("Rate", rate), on_loop=on_loop)
 
     def _plain_charge(self, limit: Limit, view: RequestView) -> Charge:
-        limiter = self._ready[view.awaits].get(limit)
+        limiter = self._limiters.ready[view.awaits].get(limit)
         if limiter is None:
-            limiter = self._limiter_of(limit, limit.rate, on_loop=view.awaits)  # type: ignore[arg-type]
+            limiter = self._limiters.of(limit, limit.rate, on_loop=view.awaits)  # type: ignore[arg-type]
         return Charge(limit, limiter, self._keys.address(view), limit.cost, by_address=True)  # type: ignore[arg-type]
 
     def _charge(self, limit: Limit, view: RequestView, admission: Admission) -> Flow[Charge | None]:
@@ -308,24 +297,7 @@ class Engine:
         key, by_address = yield from self._keys.find(limit, view, admission)
         if not key:
             return None
-        return Charge(limit, self._limiter_of(limit, rate, on_loop=view.awaits), key, cost, by_address)
-
-    def _limiter_of(self, limit: Limit, rate: Rate, *, on_loop: bool) -> Any:
-        refunds = limit.refund_when is not None
-        made = self._limiter(limit.name, rate, on_loop=on_loop, on_failure=limit.on_failure, refunds=refunds)
-        if limit.rate is not None:
-            self._ready[on_loop][limit] = made
-        return made
-
-    def _limiter(
-        self, name: str, rate: Rate, *, on_loop: bool, on_failure: OnFailure | None = None, refunds: bool = False
-    ) -> Any:
-        which = (name, rate, on_failure, on_loop and self._counters.shared, refunds and self._counters.shared)
-        known = self._limiters.get(which)
-        if known is not None:
-            return known
-        made = self._counters.make(name, rate, on_loop=on_loop, on_failure=on_failure, refunds=refunds)
-        return self._limiters.setdefault(which, made)  # of first requests at once, one makes it
+        return Charge(limit, self._limiters.of(limit, rate, on_loop=view.awaits), key, cost, by_address)
 
     def _put_back(self, view: RequestView, admission: Admission, charges: Sequence[Charge]) -> Flow[None]:
         if not charges:
@@ -335,7 +307,7 @@ class Engine:
         # By limiters of the colour of this call, which need not be that of the charge.
         yield from put_back(
             [
-                (self._limiter_of(charge.limit, charge.limiter.rate, on_loop=view.awaits), charge.key, charge.n)
+                (self._limiters.of(charge.limit, charge.limiter.rate, on_loop=view.awaits), charge.key, charge.n)
                 for charge in charges
             ]
         )

@@ -96,11 +96,12 @@ def test_reset_of_issuance_reaches_a_limiter_of_the_application(make: Make) -> N
 
 def test_reset_all_is_for_what_other_processes_counted_and_for_no_other_prefix(make: Make, server: Server) -> None:
     assert passed(make()) == [True, True, False, False]
-    other = make(KEY_PREFIX=f"engine-{next(_numbers)}*")
+    prefix = f"engine-{next(_numbers)}*"
+    other = make(KEY_PREFIX=prefix)
     assert passed(other, 2) == [True, True]
     make().reset_all()
     assert passed(make()) == [True, True, False, False]
-    assert passed(make(KEY_PREFIX=other._counters._options["prefix"]), 1) == [False]
+    assert passed(make(KEY_PREFIX=prefix), 1) == [False]
 
 
 def test_reset_all_without_the_store_follows_the_policy(make: Make) -> None:
@@ -117,7 +118,7 @@ def test_limits_alike_but_for_refunds_have_limiters_of_their_own(make: Make) -> 
     assert not enters(engine, View())
     with pytest.raises(RateLimitExceeded):
         admit(engine, View(), refunded)
-    logins = [limiter for limiter in engine._limiters.values() if limiter.name == "login" and not limiter.awaits]
+    logins = [limiter for limiter in engine._limiters._made.values() if limiter.name == "login" and not limiter.awaits]
     assert [limiter._refusals.wait_ns("ip=192.0.2.1", 1) > 0 for limiter in logins] == [True, False]
 
 
@@ -139,11 +140,12 @@ def test_fields_of_a_refusal_agree_whoever_refuses(make: Make, strategy: str) ->
 
 
 def test_store_shows_no_key_where_there_is_a_secret(make: Make, server: Server) -> None:
-    engine = make(KEY_SECRET=b"pepper", LIMITS=[Limit("api", "2/h", key="header:x-api-key")])
+    prefix = f"engine-{next(_numbers)}"
+    engine = make(KEY_PREFIX=prefix, KEY_SECRET=b"pepper", LIMITS=[Limit("api", "2/h", key="header:x-api-key")])
     view = View(headers={"X-Api-Key": "k-of-ann"})
     assert [enters(engine, view) for _ in range(3)] == [True, True, False]
     with server.client() as client:
-        stored = list(client.scan_iter(engine._counters._options["prefix"] + ":api:*"))
+        stored = list(client.scan_iter(f"{prefix}:api:*"))
     assert len(stored) == 1
     assert b"k-of-ann" not in stored[0]
     run(engine.reset("api", "header:x-api-key=k-of-ann", on_loop=False))
