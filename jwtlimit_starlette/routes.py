@@ -34,8 +34,9 @@ class Routes:
     def _look_through(self, endpoints: list[Any]) -> None:
         self._has_exempt = any(map(is_exempt, endpoints))
         warn_of_limits_in_vain(endpoints, "put it below the decorator of the route")
-        for app in endpoints:
-            adopt(app)
+        for endpoint in endpoints:
+            for app in layers(endpoint):
+                adopt(app)
 
 
 def layers(app: Any) -> Iterator[Any]:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
@@ -20,11 +21,14 @@ async def issue(request: Request) -> PlainTextResponse:
     return PlainTextResponse(await get_processor(request).create({"sub": "ann"}))
 
 
-@pytest.mark.parametrize("wrapped", [False, True])
-def test_what_a_processor_refuses_below_is_429(wrapped: bool) -> None:
+@pytest.mark.parametrize("where", ["mounted", "mounted in middleware", "wrapped"])
+def test_what_a_processor_refuses_below_is_429(where: str) -> None:
     below = Starlette(routes=[Route("/", issue)])
     settings: Any = {"secret_key": SECRET, "issue_rate": "1/20s", "clock": ManualClock()}
-    app = RateLimitMiddleware(below, **settings) if wrapped else make_app(Mount("/", app=below), **settings)
+    if where == "wrapped":
+        app: Any = RateLimitMiddleware(below, **settings)
+    else:
+        app = make_app(Mount("/", app=below if where == "mounted" else GZipMiddleware(below)), **settings)
     assert statuses(app, count=3) == [200, 429, 429]
     refused = get(app)
     assert (refused.headers["retry-after"], refused.json["violated-policies"]) == ("20", ["issue"])
