@@ -236,8 +236,11 @@ class Engine:
         """Give everybody the full quota back; meant for tests."""
         self._limiters.reset_all()
         own = None if self.config is None else self.config.rate_limiter
-        if own is not None and hasattr(own, "reset_all"):  # a provider of the application need not have it
-            own.reset_all()
+        reset_all = getattr(own, "reset_all", None)  # a provider of the application need not have it
+        if awaits(reset_all):
+            raise ConfigError("the limiter of issuance has coroutines: reset it on an event loop")
+        if reset_all is not None:
+            reset_all()
 
     def close(self, *, on_loop: bool) -> Flow[None]:
         """Let go of what was opened for limits."""

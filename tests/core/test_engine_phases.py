@@ -356,6 +356,33 @@ def test_reset_of_a_key_that_is_no_counted_one_is_a_value_error(make: Make) -> N
         run(make().reset("site", "192.0.2.1", on_loop=False))
 
 
+class Waiting:
+    """A limiter of the application with coroutines."""
+
+    def __init__(self) -> None:
+        self.reset_keys: list[str] = []
+
+    async def allow(self, key: str) -> bool:
+        return True
+
+    async def reset(self, key: str) -> None:
+        self.reset_keys.append(key)
+
+    async def reset_all(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+def test_reset_of_a_limiter_with_coroutines_needs_an_event_loop(make: Make) -> None:
+    waiting = Waiting()
+    engine = make(STORE=waiting)
+    for attempt in (lambda: run(engine.reset("issue", "ann", on_loop=False)), engine.reset_all):
+        with pytest.raises(ConfigError, match="reset it on an event loop"):
+            attempt()
+    asyncio.run(run_async(engine.reset("issue", "ann", on_loop=True)))
+    assert waiting.reset_keys == ["ann"]
+
+
 @pytest.mark.parametrize(("name", "key"), [(None, "ip=192.0.2.1"), ("site", None), ("site", 7)])
 def test_reset_of_what_is_no_text_is_a_type_error(make: Make, name: Any, key: Any) -> None:
     with pytest.raises(TypeError, match="name and key must be str, not"):
