@@ -5,7 +5,7 @@ from io import BytesIO
 from typing import Any
 
 import pytest
-from flask import Blueprint, Flask, g, request
+from flask import Blueprint, Flask, Request, g, request
 from flask.testing import FlaskClient
 from flask.views import MethodView
 
@@ -237,9 +237,10 @@ def test_body_above_the_limit_of_the_application_is_413_to_who_reads_it_unless_t
     app.add_url_rule("/more", "more", more, methods=["POST"])
     app.add_url_rule("/raw", "raw", lambda: request.environ["wsgi.input"].read(), methods=["POST"])
     client, data = app.test_client(), {"user": "ann", "x": "x" * 50}
-    answers = [client.post(path, data=data) for path in ("/form", "/more", "/raw")]
-    assert [answer.status_code for answer in answers] == [413, 200, 200]
-    assert [answer.data for answer in answers[1:]] == [b"x" * 50, b"user=ann&x=" + b"x" * 50]
+    assert client.post("/form", data=data).status_code == 413
+    assert client.post("/raw", data=data).data == b"user=ann&x=" + b"x" * 50
+    if isinstance(Request.max_content_length, property) and Request.max_content_length.fset:  # since Flask 3.1
+        assert client.post("/more", data=data).data == b"x" * 50
 
 
 class Trickle(BytesIO):
