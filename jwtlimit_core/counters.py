@@ -79,13 +79,24 @@ class InStore:
     shared = True
 
     def __init__(
-        self, url: str, *, strategy: str, on_failure: OnFailure, key_prefix: str, key_secret: bytes | None, clock: Clock
+        self,
+        url: str,
+        *,
+        strategy: str,
+        on_failure: OnFailure,
+        timeout: float,
+        key_prefix: str,
+        key_secret: bytes | None,
+        clock: Clock,
     ) -> None:
         try:
             import jwtlimit_core.redis as stores
         except ModuleNotFoundError as error:
             raise ConfigError(str(error)) from error
-        self._stores = {False: stores.open_store(url, clock=clock), True: stores.open_async_store(url, clock=clock)}
+        self._stores = {
+            False: stores.open_store(url, timeout=timeout, clock=clock),
+            True: stores.open_async_store(url, timeout=timeout, clock=clock),
+        }
         self._options: dict[str, Any] = {"prefix": key_prefix, "key_secret": key_secret, "clock": clock}
         self._on_failure = on_failure
         kinds: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypedDict
 
 from jwtlimit_core.client_address import ClientAddresses
 from jwtlimit_core.clock import Clock
-from jwtlimit_core.config import BeforeIssue, Config
+from jwtlimit_core.config import BeforeIssue, Config, duration_s
 from jwtlimit_core.counters import InProcess, InStore
 from jwtlimit_core.engine import Engine, OnRefused
 from jwtlimit_core.errors import ConfigError
@@ -42,6 +42,7 @@ _DEFAULTS: dict[str, Any] = {
     "STORE": "memory",
     "STRATEGY": "token_bucket",
     "ON_FAILURE": "deny",
+    "STORE_TIMEOUT": 0.25,
     "KEY_PREFIX": "jwtlimit",
     "KEY_SECRET": None,
     "USER_KEY": None,
@@ -85,6 +86,7 @@ class Settings(TypedDict, total=False):
     store: str | RateLimiter | AsyncRateLimitProvider | None
     strategy: Literal["token_bucket", "fixed_window"] | None
     on_failure: OnFailure | None
+    store_timeout: timedelta | float | None
     key_prefix: str | None
     key_secret: bytes | None
     trusted_proxies: Sequence[str] | int | None
@@ -160,6 +162,7 @@ def _build(given: dict[str, Any], host: Host, knows_users: bool, say: Callable[[
             store,
             strategy=settings["STRATEGY"],
             on_failure=settings["ON_FAILURE"],
+            timeout=float(duration_s(settings["STORE_TIMEOUT"])),
             key_prefix=settings["KEY_PREFIX"],
             key_secret=settings["KEY_SECRET"],
             clock=settings["CLOCK"],
@@ -246,6 +249,8 @@ def _misfits_of_store(settings: Mapping[str, Any]) -> Iterator[str]:
     store, key_prefix = settings["STORE"], settings["KEY_PREFIX"]
     if not isinstance(key_prefix, str) or not key_prefix:
         yield f"KEY_PREFIX must be a str of 1 or more characters, not {shown(key_prefix)}"
+    if duration_s(settings["STORE_TIMEOUT"]) <= 0:
+        yield f"STORE_TIMEOUT must be a timedelta or seconds, above 0, not {shown(settings['STORE_TIMEOUT'])}"
     secret = settings["KEY_SECRET"]
     if secret is not None and not (isinstance(secret, bytes) and 1 <= len(secret) <= 64):
         yield f"KEY_SECRET must be 1 to 64 bytes, or None, not a {type(secret).__name__}"  # not shown: it is one

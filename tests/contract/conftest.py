@@ -40,7 +40,7 @@ def place(request: pytest.FixtureRequest) -> dict[str, Any]:
         return {"CLOCK": ManualClock()}
     running: Callable[[str], Stores] = request.getfixturevalue("running")
     stores = running(request.param)
-    return {"STORE": f"redis://127.0.0.1:{stores.server.port}/0", "KEY_PREFIX": f"host-{next(_numbers)}"}
+    return {"STORE": f"redis://127.0.0.1:{stores.server.port}/0", "STORE_TIMEOUT": 20, "KEY_PREFIX": f"host-{next(_numbers)}"}
 
 
 Serve = Callable[..., "Client"]

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import re
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -27,7 +28,14 @@ def make(server: Server) -> Iterator[Make]:
     prefix, made = f"engine-{next(_numbers)}", []
 
     def make_engine(**settings: Any) -> Engine:
-        values = {"STORE": server.url, "KEY_PREFIX": prefix, "SECRET_KEY": "s" * 32, "LIMITS": [SITE], **settings}
+        values = {
+            "STORE": server.url,
+            "KEY_PREFIX": prefix,
+            "SECRET_KEY": "s" * 32,
+            "LIMITS": [SITE],
+            "STORE_TIMEOUT": 20,
+            **settings,
+        }
         made.append(build_engine(values))
         return made[-1]
 
@@ -102,6 +110,12 @@ def test_reset_all_is_for_what_other_processes_counted_and_for_no_other_prefix(m
     make().reset_all()
     assert passed(make()) == [True, True, False, False]
     assert passed(make(KEY_PREFIX=prefix), 1) == [False]
+
+
+def test_setting_of_the_time_out_reaches_both_stores(make: Make) -> None:
+    engine = make(STORE_TIMEOUT=timedelta(seconds=2))
+    stores = [engine._limiters.of(SITE, SITE.rate, on_loop=on_loop)._store for on_loop in (False, True)]
+    assert [store._timeout for store in stores] == [2.0, 2.0]
 
 
 def test_reset_all_without_the_store_follows_the_policy(make: Make) -> None:

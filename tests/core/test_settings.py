@@ -166,6 +166,8 @@ def test_setting_of_an_unknown_name_is_refused_with_the_nearest(name: str, messa
         ("STRATEGY", "fixed_window"),  # in memory there is the bucket alone
         ("ON_FAILURE", "hope"),
         ("KEY_PREFIX", ""),
+        ("STORE_TIMEOUT", 0),
+        ("STORE_TIMEOUT", "soon"),
         ("KEY_SECRET", b""),
         ("KEY_SECRET", b"x" * 65),
         ("KEY_SECRET", "a text"),
