@@ -243,7 +243,7 @@ class StoreLimiter:
         if key.__class__ is not str or n.__class__ is not int:
             check_question(key, n)
         if remembers and n <= self.rate.burst and (wait_ns := self._refusals.wait_ns(key, n)):
-            return Decision(False, self.rate, self.name, 0, wait_ns, wait_ns, more_after_ns=wait_ns)
+            return Decision(False, self.rate, self.name, 0, wait_ns, wait_ns, (), wait_ns)
         return None if self._possible(key, n) else impossible(self.rate, self.name)
 
     def _verdict(self, key: str, n: int) -> bool | None:
