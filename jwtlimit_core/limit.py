@@ -102,7 +102,7 @@ class Limit:
     # What the values above amount to.
     parts: tuple[KeyPart, ...] = field(repr=False, compare=False)
     under: Paths | None = field(repr=False, compare=False)
-    awaits: bool = field(repr=False, compare=False)
+    waiting: tuple[Any, ...] = field(repr=False, compare=False)  # those of its functions that are awaited
     is_everywhere: bool = field(repr=False, compare=False)
     is_plain: bool = field(repr=False, compare=False)
     _hash: int = field(repr=False, compare=False)
@@ -122,28 +122,19 @@ class Limit:
         rates: Mapping[str, Rate | str] | None = None,
         plan: Callable[[Any], Any] | None = None,
     ) -> None:
-        problems = []
-        if not isinstance(name, str) or not name:
-            problems.append(f"name must be a str of 1 or more characters, not {shown(name)}")
-        elif name == "issue":
-            problems.append("name must not be 'issue', which is the limit on tokens: choose another")
-        read, found = _read_rates(rate, rates, plan)
-        problems += found
-        parts, found = _read_key(key)
-        problems += found
-        most = min((each.burst for each in read.values()), default=1)
-        if not callable(cost) and (not isinstance(cost, int) or isinstance(cost, bool) or not 1 <= cost <= most):
-            problems.append(f"cost must be an int from 1 to the burst of the rate, or a function, not {shown(cost)}")
-        methods, found = _read_methods(methods)
-        problems += found
-        if paths is not None:
-            paths = tuple(paths) if isinstance(paths, Iterable) and not isinstance(paths, str) else paths
-            problems += path_problems("paths", paths) or ([] if paths else ["paths must be a list of 1 or more paths, or None"])
-        for label, function in (("exempt_when", exempt_when), ("refund_when", refund_when)):
-            if function is not None and not callable(function):
-                problems.append(f"{label} must be a function or None, not {shown(function)}")
-        if awaits(refund_when):
-            problems.append("refund_when must be a plain function: it sees only the status and the headers")
+        read, rate_problems = _read_rates(rate, rates, plan)
+        parts, key_problems = _read_key(key)
+        methods, method_problems = _read_methods(methods)
+        paths, paths_problems = _read_paths(paths)
+        problems = [
+            *_name_problems(name),
+            *rate_problems,
+            *key_problems,
+            *_cost_problems(cost, min((each.burst for each in read.values()), default=1)),
+            *method_problems,
+            *paths_problems,
+            *_function_problems(exempt_when, refund_when),
+        ]
         if on_failure not in (None, "deny", "local", "allow"):
             problems.append(f"on_failure must be 'deny', 'local' or 'allow', or None, not {shown(on_failure)}")
         if problems:
@@ -162,7 +153,7 @@ class Limit:
             "plan": plan,
             "parts": parts,
             "under": None if paths is None else Paths(paths),
-            "awaits": any(map(awaits, (cost, exempt_when, plan, *(part.function for part in parts)))),
+            "waiting": tuple(filter(awaits, (cost, exempt_when, plan, *(part.function for part in parts)))),
             "is_everywhere": methods is None and paths is None,
             # By address, and nothing else to ask: the usual limit, which is worth a way of its own.
             "is_plain": key == "ip" and rates is None and not callable(cost) and exempt_when is None,
@@ -173,6 +164,11 @@ class Limit:
 
     def __hash__(self) -> int:
         return self._hash
+
+    @property
+    def awaits(self) -> bool:
+        """Whether a function of the limit is a coroutine function."""
+        return bool(self.waiting)
 
     def applies(self, method: str, path: str) -> bool:
         """Say whether requests with *method* for *path* are limited."""
@@ -185,6 +181,36 @@ def path_problems(name: str, paths: Any) -> list[str]:
         return [f"{name} must be a list of paths such as ['/healthz'], not {shown(paths)}"]
     wrong = [path for path in paths if not isinstance(path, str) or not path.startswith("/") or not path.strip("/")]
     return [f"{name} must have paths that begin with / and go on, such as '/healthz', not {shown(path)}" for path in wrong]
+
+
+def _name_problems(name: Any) -> list[str]:
+    if not isinstance(name, str) or not name:
+        return [f"name must be a str of 1 or more characters, not {shown(name)}"]
+    return ["name must not be 'issue', which is the limit on tokens: choose another"] if name == "issue" else []
+
+
+def _cost_problems(cost: Any, most: int) -> list[str]:
+    if callable(cost) or (isinstance(cost, int) and not isinstance(cost, bool) and 1 <= cost <= most):
+        return []
+    return [f"cost must be an int from 1 to the burst of the rate, or a function, not {shown(cost)}"]
+
+
+def _function_problems(exempt_when: Any, refund_when: Any) -> list[str]:
+    problems = [
+        f"{label} must be a function or None, not {shown(function)}"
+        for label, function in (("exempt_when", exempt_when), ("refund_when", refund_when))
+        if function is not None and not callable(function)
+    ]
+    if awaits(refund_when):
+        problems.append("refund_when must be a plain function: it sees only the status and the headers")
+    return problems
+
+
+def _read_paths(paths: Any) -> tuple[tuple[str, ...] | None, list[str]]:
+    if paths is None:
+        return None, []
+    read = tuple(paths) if isinstance(paths, Iterable) and not isinstance(paths, str) else paths
+    return read, path_problems("paths", read) or ([] if read else ["paths must be a list of 1 or more paths, or None"])
 
 
 def _read_rates(rate: Any, rates: Any, plan: Any) -> tuple[dict[str, Rate], list[str]]:

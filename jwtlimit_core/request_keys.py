@@ -93,4 +93,4 @@ class RequestKeys:
 
 def ask(limit: Limit, function: Callable[[Any], Any], view: RequestView) -> Call:
     """Return the call of a *function* of *limit*."""
-    return Call(function, (view.raw,), limit.awaits and awaits(function))
+    return Call(function, (view.raw,), any(function is each for each in limit.waiting))

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypedDict
 from jwtlimit_core.client_address import ClientAddresses
 from jwtlimit_core.clock import Clock
 from jwtlimit_core.config import BeforeIssue, Config, duration_s
-from jwtlimit_core.counters import InProcess, InStore
+from jwtlimit_core.counters import Counters, InProcess, InStore
 from jwtlimit_core.engine import Engine, OnRefused
 from jwtlimit_core.errors import ConfigError
 from jwtlimit_core.flow import awaits
@@ -156,26 +156,13 @@ def _build(given: dict[str, Any], host: Host, knows_users: bool, say: Callable[[
             ]
     if problems or addresses is None:
         raise ConfigError(*problems)
-    store = settings["STORE"]
-    if isinstance(store, str) and store != "memory":
-        counters: Any = InStore(
-            store,
-            strategy=settings["STRATEGY"],
-            on_failure=settings["ON_FAILURE"],
-            timeout=float(duration_s(settings["STORE_TIMEOUT"])),
-            key_prefix=settings["KEY_PREFIX"],
-            key_secret=settings["KEY_SECRET"],
-            clock=settings["CLOCK"],
-        )
-    else:
-        counters = InProcess(settings["CLOCK"])
-        if config is not None and store != "memory":
-            window = Fraction(rate.window_ns, 1_000_000_000)
-            config = replace(config, rate_limiter=store, rate_limit_rate=rate.limit, rate_limit_window=window)
+    if config is not None and not isinstance(settings["STORE"], str):  # a limiter of the application, for issuance
+        window = Fraction(rate.window_ns, 1_000_000_000)
+        config = replace(config, rate_limiter=settings["STORE"], rate_limit_rate=rate.limit, rate_limit_window=window)
     engine = Engine(
         config=config,
         issue_rate=rate,
-        counters=counters,
+        counters=_counters(settings),
         addresses=addresses,
         limits=limits,
         exempt_paths=settings["EXEMPT_PATHS"],
@@ -187,6 +174,22 @@ def _build(given: dict[str, Any], host: Host, knows_users: bool, say: Callable[[
     )
     _try_out(engine, host, knows_users)
     return engine
+
+
+def _counters(settings: Mapping[str, Any]) -> Counters:
+    """Return where is counted: at a URL, or else in this process."""
+    store = settings["STORE"]
+    if not isinstance(store, str) or store == "memory":
+        return InProcess(settings["CLOCK"])
+    return InStore(
+        store,
+        strategy=settings["STRATEGY"],
+        on_failure=settings["ON_FAILURE"],
+        timeout=float(duration_s(settings["STORE_TIMEOUT"])),
+        key_prefix=settings["KEY_PREFIX"],
+        key_secret=settings["KEY_SECRET"],
+        clock=settings["CLOCK"],
+    )
 
 
 def _try_out(engine: Engine, host: Host, knows_users: bool) -> None:
