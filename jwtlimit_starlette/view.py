@@ -1,5 +1,6 @@
 """One HTTP request as limits look at it, and what the middleware keeps of it."""
 
+import sys
 from functools import lru_cache
 from typing import Any
 
@@ -10,7 +11,7 @@ from starlette.types import Message, Receive, Scope
 from jwtlimit_core import Admission, ConfigError, Engine, Response
 from jwtlimit_core.body import MOST_BODY_BYTES
 from jwtlimit_core.flow import Call, run_async
-from jwtlimit_core.http import overlaid
+from jwtlimit_core.http import Refusal, overlaid
 
 __all__ = ["Body", "View", "Visit"]
 
@@ -162,6 +163,10 @@ class Visit:
 
     async def leave(self, message: Message) -> Message:
         """Settle what was charged, now that the answer begins with *message*, and return that with our headers."""
+        handled = sys.exception()
+        if self.refused is None and isinstance(handled, Refusal):
+            # What a processor refused, in a handler of the application's own: nobody but Starlette has told us.
+            self.refused = self.engine.refuse(handled, self.view)
         status, theirs = message["status"], list(message.get("headers", ()))
         if self.admission.refunds:
             await run_async(self.engine.settle(self.view, self.admission, status, Headers(raw=theirs)))

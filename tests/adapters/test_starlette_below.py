@@ -1,6 +1,7 @@
 """Applications below the middleware: mounted, wrapped from outside, or kept from starting."""
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
 from adapters.starlette_client import SECRET, get, hello, make_app, scope_of, statuses
-from jwtlimit_core import ConfigError, RateLimitExceeded
+from jwtlimit_core import ConfigError, Limit, RateLimitExceeded
 from jwtlimit_core.testing import ManualClock
 from jwtlimit_starlette import RateLimitMiddleware, get_processor
 
@@ -42,6 +43,44 @@ def test_own_handler_of_an_application_below_wins() -> None:
     app = RateLimitMiddleware(below, secret_key=SECRET, issue_rate="1/20s")
     get(app)
     assert (get(app).status, get(app).text) == (429, "mine")
+
+
+async def sleepy(_request: Request, _error: Exception) -> PlainTextResponse:
+    await asyncio.sleep(0)
+    return PlainTextResponse("mine", 418, headers={"Retry-After": "7"})
+
+
+def plain(_request: Request, _error: Exception) -> PlainTextResponse:
+    return PlainTextResponse("mine", 418)
+
+
+@pytest.mark.parametrize("handler", [sleepy, plain])
+def test_own_handler_of_what_a_processor_refused_gets_the_headers_and_the_hook_is_told(handler: Any) -> None:
+    told: list[str] = []
+    app = make_app(
+        Route("/", issue),
+        app={"exception_handlers": {RateLimitExceeded: handler}},
+        secret_key=SECRET,
+        issue_rate="1/20s",
+        limits=[Limit("site", "9/m")],
+        on_refused=lambda decision, view: told.append(decision.name),
+    )
+    get(app)
+    refused = get(app)
+    assert (refused.status, refused.text) == (418, "mine")
+    assert refused.ours == [["no-store"], ["20"], ['"issue";q=1;w=20'], ['"issue";r=0;t=20']]
+    assert told == ["issue"]
+
+
+def test_refusal_that_a_view_handles_itself_leaves_no_trace() -> None:
+    async def view(request: Request) -> PlainTextResponse:
+        with suppress(RateLimitExceeded):
+            return await issue(request)
+        return PlainTextResponse("instead")
+
+    app = make_app(Route("/", view), secret_key=SECRET, issue_rate="1/20s")
+    get(app)
+    assert (get(app).text, get(app).ours) == ("instead", [[]] * 4)
 
 
 def test_application_that_serves_already_is_left_as_it_is() -> None:
