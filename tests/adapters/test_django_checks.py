@@ -12,7 +12,7 @@ from django.core.checks import CheckMessage, Error, run_checks
 from django.urls import path
 
 from adapters.django_project import AUTHENTICATION, NO_URLS, OURS, SECRET, SESSIONS, hello
-from jwtlimit_core import ConfigError, Limit, RateLimiter
+from jwtlimit_core import Limit, RateLimiter
 from jwtlimit_django import checks
 from jwtlimit_django.middleware import RateLimitMiddleware
 
@@ -71,12 +71,9 @@ def test_django_each_problem_of_the_settings_is_an_error_of_its_own(settings: An
     assert sorted(ids(settings, HEADERS=7, SECRET_KEY="short", LIMIT=1)) == ["jwtlimit.E001", "jwtlimit.E002", "jwtlimit.E004"]
 
 
-def test_django_proxies_that_cannot_be_trusted_have_an_id(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def get_engine() -> None:
-        raise ConfigError('JWTLIMIT["TRUSTED_PROXIES"] has 0.0.0.0/0, which is every address')
-
-    monkeypatch.setattr(checks, "get_engine", get_engine)
-    assert ids(settings) == ["jwtlimit.E003"]
+@pytest.mark.parametrize("proxies", [["0.0.0.0/0"], ["::/0"], ["*"], -1])
+def test_django_proxies_that_cannot_be_trusted_have_an_id(settings: Any, proxies: Any) -> None:
+    assert ids(settings, TRUSTED_PROXIES=proxies) == ["jwtlimit.E003"]
 
 
 @pytest.mark.parametrize(

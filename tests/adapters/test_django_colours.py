@@ -132,7 +132,7 @@ def test_django_dispatch_of_an_async_class_is_limited_on_the_event_loop(
 
 def test_django_cancelled_request_stays_charged_and_leaves_no_trace(site: Site) -> None:
     async def view(request: HttpRequest) -> HttpResponse:
-        await asyncio.sleep(60)
+        await asyncio.get_running_loop().create_future()  # for ever
         return HttpResponse()
 
     site.configure(LIMITS=[Limit("all", "2/m", key="global")])

@@ -8,11 +8,10 @@ from fastapi.exceptions import HTTPException
 from fastapi.responses import PlainTextResponse, StreamingResponse
 from pydantic import BaseModel
 
+from adapters.fastapi_applications import make_app
 from adapters.starlette_client import FORM, JSON, OURS_EXCEEDED, SECRET, get, make_exceeded, statuses
 from jwtlimit_core import AsyncProcessor, ConfigError, Limit
-from jwtlimit_core.testing import ManualClock
 from jwtlimit_starlette import (
-    RateLimitMiddleware,
     exempt,
     get_processor,
     rate_limit,
@@ -26,13 +25,6 @@ REFUSED = [200, 429, 429]
 class Login(BaseModel):
     user: str
     code: int = 0
-
-
-def make_app(*, middleware: bool = True, app: Any = None, **settings: Any) -> FastAPI:
-    made = FastAPI(**(app or {}))
-    if middleware:
-        made.add_middleware(RateLimitMiddleware, clock=ManualClock(), **settings)
-    return made
 
 
 # The decorator ---------------------------------------------------------------------------------------------------

@@ -7,23 +7,15 @@ from fastapi import APIRouter, Depends, FastAPI, Request, WebSocket
 from fastapi.responses import PlainTextResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
+from adapters.fastapi_applications import make_app
 from adapters.starlette_client import OURS_EXCEEDED, connect, get, statuses
 from jwtlimit_core import ConfigError, Limit, LimiterUnavailable, RateLimitExceeded
-from jwtlimit_core.testing import ManualClock
 from jwtlimit_starlette import (
     RateLimit,
-    RateLimitMiddleware,
     add_exception_handlers,
 )
 
 REFUSED = [200, 429, 429]
-
-
-def make_app(*, middleware: bool = True, app: Any = None, **settings: Any) -> FastAPI:
-    made = FastAPI(**(app or {}))
-    if middleware:
-        made.add_middleware(RateLimitMiddleware, clock=ManualClock(), **settings)
-    return made
 
 
 @pytest.mark.parametrize("middleware", [True, False])
