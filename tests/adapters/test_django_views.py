@@ -153,6 +153,25 @@ def test_django_refund_is_made_for_what_the_view_raises(
     assert site.statuses() == [status] * 3
 
 
+def answered(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest], HttpResponse]:
+    """Answer what views raise, as middleware of an application may."""
+
+    def middleware(request: HttpRequest) -> HttpResponse:
+        return get_response(request)
+
+    middleware.process_exception = lambda request, error: HttpResponse("answered")  # type: ignore[attr-defined]
+    return middleware
+
+
+def test_django_refund_is_left_to_the_middleware_where_it_sees_the_answer(site: Site) -> None:
+    def view(request: HttpRequest) -> HttpResponse:
+        raise ValueError
+
+    limit = rate_limit("2/m", refund_when=lambda status, headers: status == 500)
+    site.serve(limit(view), middleware=(OURS, f"{__name__}.answered"))
+    assert site.statuses() == [200, 200, 429]
+
+
 def test_django_refund_looks_at_the_answer_that_goes_out(site: Site) -> None:
     inner = rate_limit("1/m", refund_when=lambda status, headers: status == 200)(plain)
 

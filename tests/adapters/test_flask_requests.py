@@ -8,6 +8,7 @@ import pytest
 from flask import Blueprint, Flask, Request, g, request
 from flask.testing import FlaskClient
 from flask.views import MethodView
+from werkzeug.test import EnvironBuilder
 
 from jwtlimit_core import Config, ConfigError, Limit, LimiterUnavailable, Processor
 from jwtlimit_core.testing import ManualClock
@@ -157,6 +158,28 @@ def test_refund_that_fails_in_the_store_leaves_the_answer_alone(
 
     monkeypatch.setattr("jwtlimit_core.limiter.RateLimiter.refund", refund)
     assert statuses(client) == [200, 200, 200]
+
+
+def test_request_over_the_environ_of_another_has_nothing_of_it(jwtlimit: JWTLimit) -> None:
+    app = Flask("app")
+    app.before_request(lambda: "early" if request.path == "/early" else None)  # before our hook: it never sees this path
+    jwtlimit.init_app(app)
+    app.add_url_rule("/", "view", jwtlimit.rate_limit("1/m")(lambda: "hello"))
+    environ = EnvironBuilder(path="/").get_environ()
+
+    def fields(path: str) -> list[str]:
+        environ["PATH_INFO"] = path
+        sent: list[Any] = []
+        app.wsgi_app(environ, lambda status, headers, exc_info=None: sent.extend(headers))  # type: ignore[arg-type]
+        names = dict(sent)
+        return [name for name in ("RateLimit", "Retry-After") if name in names]
+
+    assert [fields(path) for path in ("/", "/early", "/", "/early")] == [
+        ["RateLimit"],
+        [],
+        ["RateLimit", "Retry-After"],
+        [],
+    ]
 
 
 # Bodies ----------------------------------------------------------------------------------------------------------

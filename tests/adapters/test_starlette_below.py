@@ -22,6 +22,14 @@ async def issue(request: Request) -> PlainTextResponse:
     return PlainTextResponse(await get_processor(request).create({"sub": "ann"}))
 
 
+def test_method_in_lower_case_is_that_method_as_an_application_below_may_take_it() -> None:
+    async def below(scope: Any, receive: Any, send: Any) -> None:
+        await PlainTextResponse(scope["method"].upper())(scope, receive, send)
+
+    app = make_app(Mount("/", app=below), limits=[Limit("post", "2/m", methods=["POST"])])
+    assert statuses(app, method="post") == [200, 200, 429, 429]
+
+
 @pytest.mark.parametrize("where", ["mounted", "mounted in middleware", "wrapped"])
 def test_what_a_processor_refuses_below_is_429(where: str) -> None:
     below = Starlette(routes=[Route("/", issue)])

@@ -181,6 +181,16 @@ def test_bucket_of_a_changed_rate_keeps_the_part_of_a_token(stores: Stores, step
     assert after.peek("a").retry_after_ns == (1_000_000 - step_us) * 7 * 1000
 
 
+def test_bucket_of_a_changed_rate_rounds_the_part_of_a_token_down(stores: Stores) -> None:
+    clock = ManualClock(monotonic_ns=time_us(stores))
+    before = stores.limiter(BUCKET, 1, 1, now=clock)
+    before.allow("a")
+    clock.advance_ns(333_333)  # a millionth short of a third of a token
+    assert not before.allow("a")
+    after = stores.limiter(BUCKET, 1, Fraction(3, 10**6), now=clock, prefix=stored(before).partition(":")[0])
+    assert after.peek("a").retry_after_ns == 3_000
+
+
 @pytest.mark.parametrize("kind", [RedisTokenBucket, AsyncRedisTokenBucket])
 def test_bucket_that_was_refunded_too_much_has_no_more_in_it_under_a_larger_burst(stores: Stores, kind: type) -> None:
     clock = ManualClock(monotonic_ns=time_us(stores))
