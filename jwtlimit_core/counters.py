@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from jwtlimit_core.clock import Clock
 from jwtlimit_core.errors import ConfigError, LimiterUnavailable
-from jwtlimit_core.flow import Call, Flow, awaits, run
+from jwtlimit_core.flow import Call, Flow, awaits
 from jwtlimit_core.limit import Limit, OnFailure
 from jwtlimit_core.limiter import RateLimiter
 from jwtlimit_core.rate import Rate
@@ -131,7 +131,7 @@ class InStore:
         from jwtlimit_core.redis.wire import prefix_pattern
 
         try:
-            run(self._stores[False].delete_all(prefix_pattern(self._options["prefix"])))
+            self._stores[False].delete_all(prefix_pattern(self._options["prefix"]))()
         except StoreDown as error:
             if self._on_failure == "deny":
                 raise LimiterUnavailable("the store does not answer: nothing was reset") from error

@@ -20,6 +20,10 @@ class Call(NamedTuple):
     arguments: tuple[Any, ...] = ()
     awaits: bool = False
 
+    def __call__(self) -> Any:
+        """Make the call; of one that awaits, return what to await."""
+        return self.function(*self.arguments)
+
 
 Flow = Generator[Call, Any, _Result]
 
@@ -42,7 +46,7 @@ def run(flow: Flow[_Result]) -> _Result:
             else:
                 call = flow.send(answer)
     except StopIteration as stop:
-        return cast("_Result", stop.value)
+        return stop.value  # type: ignore[no-any-return]
 
 
 async def run_async(flow: Flow[_Result]) -> _Result:
@@ -59,4 +63,4 @@ async def run_async(flow: Flow[_Result]) -> _Result:
             else:
                 call = flow.send(answer)
     except StopIteration as stop:
-        return cast("_Result", stop.value)
+        return stop.value  # type: ignore[no-any-return]

@@ -49,8 +49,12 @@ class Stores:
         options = {"prefix": f"test-{next(self._numbers)}", "timeout": 60, "local_refusal": False} | options
         limiter = kind(client, *arguments, **options)
         if now is not None:
-            script = limiter._store.script
-            limiter._store.script = lambda keys, arguments: script(keys, [*arguments, b"%d" % now.monotonic_ns()])
+            execute = limiter._store.execute
+
+            def execute_at(name: str, *parts: Any) -> Any:
+                return execute(name, *parts, b"%d" % now.monotonic_ns()) if name.startswith("EVAL") else execute(name, *parts)
+
+            limiter._store.execute = execute_at
         return Plain(limiter, self._runner.run)
 
     def acquire_all(self, spends: Sequence[tuple[Plain, str, int]]) -> Decision:

@@ -6,11 +6,11 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from jwtlimit_core.decision import Decision
-from jwtlimit_core.errors import ConfigError
+from jwtlimit_core.errors import ConfigError, LimiterUnavailable
 from jwtlimit_core.flow import run, run_async
 from jwtlimit_core.rate import Rate
-from jwtlimit_core.redis.store import async_store, sync_store
-from jwtlimit_core.redis.store_limiter import Options, StoreLimiter
+from jwtlimit_core.redis.store import StoreDown, async_store, sync_store
+from jwtlimit_core.redis.store_limiter import Options, StoreLimiter, without_store
 from jwtlimit_core.redis.wire import FixedWindow, TokenBucket
 
 __all__ = ["AsyncRedisFixedWindow", "AsyncRedisTokenBucket", "RedisFixedWindow", "RedisTokenBucket"]
@@ -28,7 +28,12 @@ class _SyncLimiter(StoreLimiter):
     def allow_n(self, key: str, n: int) -> bool:
         """Take *n* tokens of *key* if all of them are there; see `RateLimiter.allow_n`."""
         verdict = self._verdict(key, n)
-        return run(self._allow(key, n)) if verdict is None else verdict
+        if verdict is not None:
+            return verdict
+        try:
+            return self._take(key, n).allowed
+        except LimiterUnavailable:
+            return False
 
     def acquire(self, key: str, n: int = 1) -> Decision:
         """Take *n* tokens of *key* if all of them are there, in one step on the server, and say how things stand.
@@ -38,7 +43,16 @@ class _SyncLimiter(StoreLimiter):
             LimiterUnavailable: The store gave no answer and the policy is to deny, or the limiter is closed.
         """
         refusal = self._refusal(key, n)
-        return run(self._take(key, n) if n else self._peek(key, n)) if refusal is None else refusal
+        if refusal is not None:
+            return refusal
+        return self._take(key, n) if n else self.peek(key, n)
+
+    def _take(self, key: str, n: int) -> Decision:
+        try:
+            decision: Decision = self._store.ask(*self._question(key, n))
+        except StoreDown as error:
+            return without_store(((self, key, n),), b"take", error)[0]
+        return decision
 
     def peek(self, key: str, n: int = 1) -> Decision:
         """Say what `acquire` would answer now, and change nothing."""
@@ -85,12 +99,26 @@ class _AsyncLimiter(StoreLimiter):
     async def allow_n(self, key: str, n: int) -> bool:
         """Take *n* tokens of *key* if all of them are there; see `RateLimiter.allow_n`."""
         verdict = self._verdict(key, n)
-        return await run_async(self._allow(key, n)) if verdict is None else verdict
+        if verdict is not None:
+            return verdict
+        try:
+            return (await self._take(key, n)).allowed
+        except LimiterUnavailable:
+            return False
 
     async def acquire(self, key: str, n: int = 1) -> Decision:
         """Take *n* tokens of *key* if all of them are there; raises as `RedisTokenBucket.acquire` does."""
         refusal = self._refusal(key, n)
-        return await run_async(self._take(key, n) if n else self._peek(key, n)) if refusal is None else refusal
+        if refusal is not None:
+            return refusal
+        return await (self._take(key, n) if n else self.peek(key, n))
+
+    async def _take(self, key: str, n: int) -> Decision:
+        try:
+            decision: Decision = await self._store.ask(*self._question(key, n))
+        except StoreDown as error:
+            return without_store(((self, key, n),), b"take", error)[0]
+        return decision
 
     async def peek(self, key: str, n: int = 1) -> Decision:
         """Say what `acquire` would answer now, and change nothing."""

@@ -20,6 +20,12 @@ if not given then
     now = time[1] * 1000000 + time[2]
 end
 
+-- How numbers are written: as %d, which is much the faster, but of a C long; where that has 32 bits, as %.0f.
+local number, bucket, window, answer = '%d', 'b%s/%s@%d', 'w%s@%d', '%d %s %d '
+if format('%d', 4294967296) ~= '4294967296' then
+    number, bucket, window, answer = '%.0f', 'b%s/%s@%.0f', 'w%s@%.0f', '%d %s %.0f '
+end
+
 -- Read a key, then those after it, to learn whether all fit; then write it, and return that and the reply from here on. Lua's
 -- stack has room for some 15,000 keys; more are an error before anything is written.
 local function spend(index, all)
@@ -82,8 +88,8 @@ local function spend(index, all)
                 state = math.min(capacity, state + n * unit)
             end -- and a refused call has seen the time
             left = since - now + (capacity - state) / refill
-            text = format('%.0f', state)
-            value = format('b%s/%s@%.0f', text, second, since)
+            text = format(number, state)
+            value = format(bucket, text, second, since)
         else
             if charge then
                 state = state + n
@@ -91,15 +97,15 @@ local function spend(index, all)
                 state = math.max(0, state - n)
             end -- and a refused call leaves what it found, with the expiry that it should have
             left = since + first - now
-            text = format('%.0f', state)
-            value = format('w%s@%.0f', text, since)
+            text = format(number, state)
+            value = format(window, text, since)
         end
         -- Milliseconds, rounded up, and one more since the expiry counts from a time of its own, rounded down. A division is at
         -- most a microsecond short, and so much is to spare. A clock that is given may stand still: an hour more.
         local expiry = math.max(1, math.ceil(left / 1000) + 1)
         call('SET', key, value, 'PX', given and expiry + 3600000 or expiry)
     end
-    return all, format('%d %s %.0f ', fits and 1 or 0, text or format('%.0f', state), since - now) .. rest
+    return all, format(answer, fits and 1 or 0, text or format(number, state), since - now) .. rest
 end
 
 local _, reply = spend(1, true)

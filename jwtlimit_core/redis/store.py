@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import redis
 import redis.asyncio
@@ -18,9 +18,11 @@ from jwtlimit_core.redis.clients import OneLoop, PerLoop, PerProcess, check_pati
 from jwtlimit_core.redis.wire import SCRIPT, SCRIPT_SHA
 from jwtlimit_core.turn import Turn
 
-__all__ = ["Store", "StoreDown", "async_store", "open_async_store", "open_store", "sync_store"]
+__all__ = ["Store", "StoreDown", "async_store", "open_async_store", "open_store", "spend_of_one", "sync_store"]
 
 logger = logging.getLogger("jwtlimit")
+
+T = TypeVar("T")
 
 _PAGE = 1_000
 # Replies that concern one key, not the server: everything else is asked again only by the probe.
@@ -40,6 +42,7 @@ class Store:
 
     Args:
         client: Returns the client to use now, in this process and on this event loop.
+        execute: Sends a command by the client that is to be used now.
         close: Closes what was made here.
         awaits: Whether the client is asynchronous.
         identity: What tells whether two stores are one: limits of one can be spent in one call.
@@ -52,6 +55,7 @@ class Store:
     def __init__(
         self,
         client: Callable[[], Any],
+        execute: Callable[..., Any],
         *,
         close: Callable[[], Any],
         awaits: bool,
@@ -67,6 +71,8 @@ class Store:
         self.cooldown = cooldown
         self.now_ns = clock.monotonic_ns
         self._client = client
+        self.execute = self._within_deadline(execute) if awaits else execute
+        self.ask: Callable[..., Any] = self._ask_async if awaits else self._ask
         self._close = close
         self._timeout = timeout
         self._cooldown_ns = int(cooldown * 1_000_000_000)
@@ -74,64 +80,69 @@ class Store:
         self._next_probe_ns: int | None = None  # None while the store answers
         self._answered_ns: int | None = None
 
-    def script(self, keys: Sequence[bytes], arguments: Sequence[bytes]) -> Flow[list[int]]:
-        """Run the script on *keys*, with an argument for each; return three numbers for each.
+    def script(self, keys: Sequence[bytes], arguments: Sequence[bytes]) -> Call:
+        """Return how to run the script on *keys*, with an argument for each, and get three numbers for each.
 
-        Raises:
-            StoreDown: There was no answer within the time-out, an error for an answer, or the store is known to be down.
+        The call raises StoreDown: there was no answer within the time-out, an error for an answer, or the store is known to be
+        down.
         """
-        execute = self._execute_async if self.awaits else self._execute
-        # Bytes, since redis-py asks of everything else what it is.
-        call = Call(execute, ("EVALSHA", SCRIPT_SHA, b"%d" % len(keys), *keys, *arguments), self.awaits)
-        return self._guarded(call, partial(_numbers, 3 * len(keys)))
+        command = ("EVALSHA", SCRIPT_SHA, b"%d" % len(keys), *keys, *arguments)
+        return Call(self.ask, (partial(_numbers, 3 * len(keys)), self.execute, *command), self.awaits)
 
-    def delete(self, key: bytes) -> Flow[None]:
-        """Delete *key*; raises as `script` does."""
-        execute = self._execute_async if self.awaits else self._execute
-        return self._guarded(Call(execute, ("DEL", key), self.awaits), int)
+    def delete(self, key: bytes) -> Call:
+        """Return how to delete *key*; it raises as that of `script` does."""
+        return Call(self.ask, (int, self.execute, "DEL", key), self.awaits)
 
-    def delete_all(self, pattern: bytes) -> Flow[None]:
-        """Delete the keys that match *pattern*, page by page; it may take longer than the time-out.
+    def delete_all(self, pattern: bytes) -> Call:
+        """Return how to delete the keys that match *pattern*, page by page; it may take longer than the time-out.
 
-        Raises:
-            StoreDown: A page failed; those before it are deleted.
+        It raises StoreDown where a page failed; those before it are deleted then.
         """
-        delete_all = self._delete_all_async if self.awaits else self._delete_all
-        return self._guarded(Call(delete_all, (pattern,), self.awaits), bool)
+        return Call(self.ask, (bool, self._delete_all_async if self.awaits else self._delete_all, pattern), self.awaits)
 
     def close(self) -> Flow[None]:
         """Close the clients that were made here."""
         yield Call(self._close, (), self.awaits)
 
-    def _guarded(self, call: Call, read: Callable[[Any], Any]) -> Flow[Any]:
-        """Make *call*, again with the script in full if the server does not know it; raise StoreDown for all that is no answer.
+    def _ask(self, read: Callable[[Any], T], execute: Callable[..., Any], *command: Any) -> T:
+        """Return what *read* makes of the reply to *command*; send the script in full where the server does not know it.
 
-        What *read* raises counts as no answer, too; else the result is what it makes of the reply.
+        Raises:
+            StoreDown: There was no answer; what *read* raises counts as none, too.
         """
-        sent_ns = self.now_ns()
-        if self._next_probe_ns is not None:
-            self._check_up(sent_ns)
+        sent_ns = self._begin()
         try:
             try:
-                reply = yield call
+                reply = execute(*command)
             except NoScriptError:
-                reply = yield call._replace(arguments=("EVAL", SCRIPT, *call.arguments[2:]))
+                reply = execute("EVAL", SCRIPT, *command[2:])
             answer = read(reply)
         except ConfigError:
             raise
         except Exception as error:  # redis-py has no one root for what a call may raise; to the limit it is all no answer
             self._failed(error, sent_ns)
             raise StoreDown(type(error).__name__) from error
-        self._answered_ns = self.now_ns()
-        if self._next_probe_ns is not None:
-            self._up_again()
+        self._answered()
         return answer
 
-    def _execute(self, *command: str | bytes) -> Any:
-        return self._client().execute_command(*command)
+    async def _ask_async(self, read: Callable[[Any], T], execute: Callable[..., Awaitable[Any]], *command: Any) -> T:
+        sent_ns = self._begin()
+        try:
+            try:
+                reply = await execute(*command)
+            except NoScriptError:
+                reply = await execute("EVAL", SCRIPT, *command[2:])
+            answer = read(reply)
+        except ConfigError:
+            raise
+        except Exception as error:  # as above
+            self._failed(error, sent_ns)
+            raise StoreDown(type(error).__name__) from error
+        self._answered()
+        return answer
 
-    async def _execute_async(self, *command: str | bytes) -> Any:
-        return await self._in_time(self._client().execute_command(*command))
+    def _within_deadline(self, execute: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        return lambda *command: self._in_time(execute(*command))
 
     async def _in_time(self, answer: Awaitable[Any]) -> Any:
         # Twice: a cancellation that meets the end of `asyncio.wait_for`, which redis-py uses, is lost on Python 3.11.
@@ -139,14 +150,29 @@ class Store:
             return await answer
 
     def _delete_all(self, pattern: bytes) -> None:
-        client = self._client()
-        for key in client.scan_iter(match=pattern, count=_PAGE):
-            client.execute_command("DEL", key)
+        for key in self._client().scan_iter(match=pattern, count=_PAGE):
+            self.execute("DEL", key)
 
     async def _delete_all_async(self, pattern: bytes) -> None:
         keys = self._client().scan_iter(match=pattern, count=_PAGE)
         while (key := await self._in_time(anext(keys, None))) is not None:
-            await self._execute_async("DEL", key)
+            await self.execute("DEL", key)
+
+    def _begin(self) -> int:
+        """Return the time.
+
+        Raises:
+            StoreDown: The store is known to be down, and this call is not the probe.
+        """
+        now_ns = self.now_ns()
+        if self._next_probe_ns is not None:
+            self._check_up(now_ns)
+        return now_ns
+
+    def _answered(self) -> None:
+        self._answered_ns = self.now_ns()
+        if self._next_probe_ns is not None:
+            self._up_again()
 
     def _check_up(self, now_ns: int) -> None:
         try:
@@ -194,12 +220,19 @@ def sync_store(source: object, *, timeout: float, cooldown: float, clock: Clock)
     times: dict[str, Any] = {"timeout": timeout, "cooldown": cooldown, "clock": clock}
     if isinstance(source, str):
         own = PerProcess(source, timeout)
-        return Store(own.client, close=own.close, awaits=False, identity=own, cluster=False, **times)
+        return Store(own.client, own.execute, close=own.close, awaits=False, identity=own, cluster=False, **times)
     if not isinstance(source, redis.Redis | redis.RedisCluster):
         raise ConfigError(f"client must be a redis.Redis or redis.RedisCluster, not {type(source).__name__}")
     check_patience(source, timeout)
-    cluster = isinstance(source, redis.RedisCluster)
-    return Store(lambda: source, close=lambda: None, awaits=False, identity=id(source), cluster=cluster, **times)
+    return Store(
+        lambda: source,
+        source.execute_command,
+        close=lambda: None,
+        awaits=False,
+        identity=id(source),
+        cluster=isinstance(source, redis.RedisCluster),
+        **times,
+    )
 
 
 def async_store(source: object, *, timeout: float, cooldown: float, clock: Clock) -> Store:
@@ -215,6 +248,7 @@ def async_store(source: object, *, timeout: float, cooldown: float, clock: Clock
     clients = PerLoop(source, timeout) if isinstance(source, str) else OneLoop(source)
     return Store(
         clients.client,
+        lambda *command: clients.client().execute_command(*command),
         close=clients.close,
         awaits=True,
         identity=clients if isinstance(source, str) else id(source),
@@ -237,6 +271,11 @@ def open_store(url: str, *, timeout: float = 0.25, cooldown: float = 1.0, clock:
 def open_async_store(url: str, *, timeout: float = 0.25, cooldown: float = 1.0, clock: Clock = time) -> Store:
     """Make one store for several asynchronous limiters; see `open_store`."""
     return async_store(url, timeout=timeout, cooldown=cooldown, clock=clock)
+
+
+def spend_of_one(key: bytes, argument: bytes) -> tuple[str, bytes, bytes, bytes, bytes]:
+    """Return the command that runs the script on *key* alone; of bytes, since redis-py asks of everything else what it is."""
+    return "EVALSHA", SCRIPT_SHA, b"1", key, argument
 
 
 def _numbers(count: int, reply: str | bytes) -> list[int]:

@@ -3,7 +3,8 @@
 import time
 from collections.abc import Callable, Hashable, Sequence
 from datetime import timedelta
-from typing import ClassVar, Literal, TypedDict
+from functools import partial
+from typing import Any, ClassVar, Literal, TypedDict
 
 from redis.crc import key_slot
 
@@ -15,10 +16,10 @@ from jwtlimit_core.flow import Flow
 from jwtlimit_core.limiter import RateLimiter, acquire_together, check_question
 from jwtlimit_core.rate import Rate, shown
 from jwtlimit_core.redis.refusals import MOST_REFUSALS, Refusals
-from jwtlimit_core.redis.store import Store, StoreDown
+from jwtlimit_core.redis.store import Store, StoreDown, spend_of_one
 from jwtlimit_core.redis.wire import FixedWindow, KeyForm, TokenBucket
 
-__all__ = ["OnFailure", "Options", "StoreLimiter"]
+__all__ = ["OnFailure", "Options", "StoreLimiter", "without_store"]
 
 OnFailure = Literal["deny", "local", "allow"]  # the strictest first
 _STRICTEST_FIRST = ("deny", "local", "allow")
@@ -140,9 +141,9 @@ class StoreLimiter:
         if len(set(keys)) < len(keys):
             raise ConfigError(f"limits that are spent together need a name each: two are called {spends[0][0].name!r}")
         try:
-            numbers = yield from store.script(keys, arguments)
+            numbers = yield store.script(keys, arguments)
         except StoreDown as error:
-            return _without_store(spends, operation, error)
+            return without_store(spends, operation, error)
         found = []
         for index, (limiter, key, n) in enumerate(spends):
             allowed, state, since_us = numbers[index * 3 : index * 3 + 3]
@@ -163,7 +164,7 @@ class StoreLimiter:
             return
         argument = self._rule.argument(b"refund", min(n, self.rate.burst))
         try:
-            yield from self._store.script((self._form.stored(key),), (argument,))
+            yield self._store.script((self._form.stored(key),), (argument,))
         except StoreDown as error:
             self._refuse_to_fail(error)
             self._local.refund(key, n)
@@ -180,38 +181,35 @@ class StoreLimiter:
 
     # The other flows ------------------------------------------------------------------------------------------
 
-    def _take(self, key: str, n: int) -> Flow[Decision]:
-        """Do what `spend_all` does for one key that `_refusal` knows nothing of: nearly every check comes this way."""
+    def _question(self, key: str, n: int) -> tuple[Any, ...]:
+        """Return what to ask the store, for one key that `_refusal` knows nothing of; nearly every check comes this way.
+
+        Raises:
+            LimiterUnavailable: The limiter is closed.
+        """
         self._check_open()
         store, refusals = self._store, self._refusals
-        forgotten, sent_ns = refusals.forgotten, store.now_ns()
-        try:
-            allowed, state, since_us = yield from store.script((self._form.stored(key),), (self._rule.argument(b"take", n),))
-        except StoreDown as error:
-            return _without_store(((self, key, n),), b"take", error)[0]
+        read = partial(self._answer, key, n, store.now_ns(), refusals.forgotten)
+        return read, store.execute, *spend_of_one(self._form.stored(key), self._rule.argument(b"take", n))
+
+    def _answer(self, key: str, n: int, sent_ns: int, forgotten: int, reply: str | bytes) -> Decision:
+        allowed, state, since_us = map(int, reply.split())
         decision = self._rule.decision(allowed == 1, state, since_us, n, self.name)
         if decision.retry_after_ns:
-            refusals.note(key, n, sent_ns, decision.retry_after_ns, forgotten)
+            self._refusals.note(key, n, sent_ns, decision.retry_after_ns, forgotten)
         else:
-            refusals.drop(key)
+            self._refusals.drop(key)
         return decision
 
     def _peek(self, key: str, n: int) -> Flow[Decision]:
         return (yield from self.spend_all(((self, key, n),), operation=b"peek"))[0]
-
-    def _allow(self, key: str, n: int) -> Flow[bool]:
-        try:
-            decision = yield from self._take(key, n)
-        except LimiterUnavailable:
-            return False
-        return decision.allowed
 
     def _reset(self, key: str) -> Flow[None]:
         check_question(key, 1)
         self._check_open()
         self._local.reset(key)
         try:
-            yield from self._store.delete(self._form.stored(key))
+            yield self._store.delete(self._form.stored(key))
         except StoreDown as error:
             self._refuse_to_fail(error)
         finally:
@@ -221,7 +219,7 @@ class StoreLimiter:
         self._check_open()
         self._local.reset_all()
         try:
-            yield from self._store.delete_all(self._form.pattern())
+            yield self._store.delete_all(self._form.pattern())
         except StoreDown as error:
             self._refuse_to_fail(error)
         finally:
@@ -267,7 +265,7 @@ class StoreLimiter:
             ) from error
 
 
-def _without_store(spends: Sequence[tuple[StoreLimiter, str, int]], operation: bytes, error: StoreDown) -> list[Decision]:
+def without_store(spends: Sequence[tuple[StoreLimiter, str, int]], operation: bytes, error: StoreDown) -> list[Decision]:
     """Answer for a store that does not, by the strictest policy of the limits."""
     strictest = min((limiter for limiter, _, _ in spends), key=lambda limiter: _STRICTEST_FIRST.index(limiter.on_failure))
     strictest._refuse_to_fail(error)

@@ -2,6 +2,7 @@
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 from hashlib import blake2b, sha1, sha256
 from importlib.resources import files
 from urllib.parse import quote
@@ -12,10 +13,10 @@ from jwtlimit_core.errors import ConfigError
 from jwtlimit_core.keys import LONGEST_KEY, SERVICE_KEY
 from jwtlimit_core.rate import Rate
 
-__all__ = ["SCRIPT", "SCRIPT_SHA", "FixedWindow", "KeyForm", "TokenBucket", "prefix_pattern"]
+__all__ = ["SCRIPT", "SCRIPT_SHA", "FixedWindow", "KeyForm", "TokenBucket", "packed", "prefix_pattern"]
 
-SCRIPT = files("jwtlimit_core.redis").joinpath("spend.lua").read_text("utf-8")
-SCRIPT_SHA = sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest().encode()
+SCRIPT = files("jwtlimit_core.redis").joinpath("spend.lua").read_bytes()
+SCRIPT_SHA = sha1(SCRIPT, usedforsecurity=False).hexdigest().encode()
 
 _EXACT = 2**53  # the whole numbers below are exact as doubles, which are Lua's numbers
 _NS_PER_US = 1_000
@@ -70,6 +71,17 @@ class FixedWindow(_Rule):
         remaining = max(0, self.rate.limit - count)
         retry_after_ns, reset_after_ns = 0 if allowed else left_ns, left_ns if count else 0
         return Decision(allowed, self.rate, name, remaining, retry_after_ns, reset_after_ns, more_after_ns=reset_after_ns)
+
+
+def packed(*command: str | bytes) -> bytes:
+    """Return *command* as clients send it (RESP, an array of bulk strings)."""
+    return b"*%d\r\n" % len(command) + b"".join(map(_bulk, command))
+
+
+@lru_cache(1_000)  # all but the keys recur
+def _bulk(part: str | bytes) -> bytes:
+    text = part.encode() if isinstance(part, str) else part
+    return b"$%d\r\n%b\r\n" % (len(text), text)
 
 
 def prefix_pattern(prefix: str) -> bytes:

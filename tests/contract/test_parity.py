@@ -11,6 +11,7 @@ from jwtlimit_core import ConfigError, Decision, Rate, RateLimiter, redis
 from jwtlimit_core.bucket import State, decide, refunded, take
 from jwtlimit_core.decision import combine, impossible
 from jwtlimit_core.limiter import acquire_together
+from jwtlimit_core.redis.wire import SCRIPT
 from jwtlimit_core.testing import ManualClock
 from stores import Stores
 
@@ -199,3 +200,20 @@ def test_acquire_all_over_a_store_decides_as_acquire_together(
             parts = [true(part, limiter.rate) for limiter, part in zip(asked, expected, strict=True)]
         assert found == combine(parts)
         wait_us = (found.retry_after_ns or 0) // 1000
+
+
+@settings(checked, max_examples=20)
+@given(rate=RATES, steps=STEPS)
+@pytest.mark.parametrize(
+    ("kind", "model", "burst"), [(redis.RedisTokenBucket, PureBucket, {"burst": 7}), (redis.RedisFixedWindow, PureWindow, {})]
+)
+def test_script_on_a_server_whose_long_has_32_bits_decides_the_same(
+    stores: Stores, kind: type, model: Any, burst: dict[str, int], rate: tuple[int, int, int], steps: list[Step]
+) -> None:
+    clock = ManualClock(monotonic_ns=START_US)
+    limit, window_us, _ = rate
+    limiter = made(stores, kind, clock, limit, Fraction(window_us, 10**6), **burst)
+    execute, script = limiter.limiter._store.execute, SCRIPT.replace(b"~= '4294967296'", b"~= '0'")
+    assert script != SCRIPT
+    limiter.limiter._store.execute = lambda name, sha, *parts: execute("EVAL", script, *parts)
+    replay(limiter, model(Rate(limit, Fraction(window_us, 10**9), **burst), clock), steps)

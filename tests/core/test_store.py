@@ -14,7 +14,6 @@ from redis.retry import Retry
 from redis.sentinel import Sentinel
 
 from jwtlimit_core import ConfigError, LimiterUnavailable, acquire_all
-from jwtlimit_core.flow import run
 from jwtlimit_core.redis import AsyncRedisFixedWindow, AsyncRedisTokenBucket, RedisFixedWindow, RedisTokenBucket, open_store
 from jwtlimit_core.redis.clients import check_patience
 from jwtlimit_core.redis.store import StoreDown
@@ -291,13 +290,39 @@ def test_store_takes_a_failure_for_an_outage_only_if_nobody_was_answered_meanwhi
 ) -> None:
     clock = ManualClock()
     store = open_store(server.url, timeout=5, clock=clock)
-    run(store.delete("outage:a"))
+    store.delete(b"outage:a")()
     clock.advance(1)
-    under_way = store.delete("outage:a")
-    next(under_way)
-    clock.advance(1)
-    if answered_meanwhile:
-        run(store.delete("outage:b"))
+
+    def fail_late(*_command: str | bytes) -> None:
+        clock.advance(1)
+        if answered_meanwhile:
+            store.delete(b"outage:b")()
+        raise redis.TimeoutError("this process was busy")
+
     with pytest.raises(StoreDown):
-        under_way.throw(redis.TimeoutError("this process was busy"))
+        store.ask(int, fail_late, "DEL", b"outage:a")
     assert (store._next_probe_ns is None, caplog.messages == []) == (answered_meanwhile, answered_meanwhile)
+
+
+@pytest.mark.parametrize(
+    ("interrupt", "raised"),
+    [(KeyboardInterrupt(), KeyboardInterrupt), (SystemExit(1), SystemExit), (RuntimeError("alarm"), LimiterUnavailable)],
+)
+def test_connection_that_was_interrupted_before_its_answer_is_not_used_again(
+    interrupt: BaseException, raised: type[BaseException], server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limiter = RedisTokenBucket(open_store(server.url, timeout=5), 100, 60, name=f"interrupted by {raised.__name__}")
+    monkeypatch.setattr(redis.Connection, "can_read", lambda *_: False)  # what is still under way cannot be seen
+
+    def is_interrupted(*_arguments: Any, **_named: Any) -> None:
+        raise interrupt
+
+    assert limiter.allow("b")
+    for _ in range(25):  # more often than there are connections
+        with monkeypatch.context() as patch:
+            patch.setattr(redis.Connection, "read_response", is_interrupted)
+            with pytest.raises(raised):
+                limiter.acquire("a")
+        limiter._store._next_probe_ns = None
+        assert limiter.peek("b").remaining == 99, "not what was answered for the other key"
+    assert limiter.peek("a").remaining == 75

@@ -8,12 +8,13 @@ from itertools import product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from redis import Connection
 from redis.crc import key_slot
 
 from jwtlimit_core import ConfigError, Rate
 from jwtlimit_core.keys import LONGEST_KEY, SERVICE_KEY
 from jwtlimit_core.redis import RedisFixedWindow, RedisTokenBucket
-from jwtlimit_core.redis.wire import FixedWindow, KeyForm, TokenBucket
+from jwtlimit_core.redis.wire import FixedWindow, KeyForm, TokenBucket, packed
 from stores import Stores
 
 # The numbers ---------------------------------------------------------------------------------------------------
@@ -141,3 +142,8 @@ def test_key_secret_hides_who_it_is_from_the_server(stores: Stores, key: str) ->
 def test_key_secret_gives_every_secret_and_key_a_digest_of_its_own(key: str) -> None:
     forms = [KeyForm("p", "n", secret) for secret in (b"a", b"b", None)]
     assert len({form.stored(text) for form in forms for text in (key, key + "x")}) == 6
+
+
+@given(st.sampled_from(["EVALSHA", "EVAL", "DEL"]), st.lists(st.binary(max_size=400), min_size=1, max_size=9))
+def test_command_is_packed_as_redis_py_packs_it(name: str, parts: list[bytes]) -> None:
+    assert packed(name, *parts) == b"".join(Connection().pack_command(name, *parts))
