@@ -12,17 +12,17 @@ refused, spends.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from inspect import isawaitable
 from typing import Any, cast
 
+from jwtlimit_core.charger import Charger, is_wanted_back
 from jwtlimit_core.client_address import ClientAddresses
 from jwtlimit_core.config import Config
 from jwtlimit_core.counters import Counters, Limiters
 from jwtlimit_core.decision import Decision, RateLimitExceeded
 from jwtlimit_core.errors import ConfigError
-from jwtlimit_core.flow import Call, Flow, awaits
+from jwtlimit_core.flow import DONE, Call, Flow, awaits
 from jwtlimit_core.http import Headers, Refusal, Response, rate_limit_headers, refusal
 from jwtlimit_core.keys import SERVICE_KEY
 from jwtlimit_core.limit import Limit, Paths
@@ -30,8 +30,8 @@ from jwtlimit_core.limiter import RateLimiter
 from jwtlimit_core.processor import AsyncProcessor, Processor
 from jwtlimit_core.rate import Rate, shown
 from jwtlimit_core.request import Admission, Charge, RequestView
-from jwtlimit_core.request_keys import UNVERIFIED, RequestKeys, UserKey, ask
-from jwtlimit_core.spend import put_back, spend_all
+from jwtlimit_core.request_keys import UNVERIFIED, RequestKeys, UserKey
+from jwtlimit_core.spend import spend_all
 
 __all__ = ["Engine", "OnRefused", "is_enabled"]
 
@@ -80,6 +80,7 @@ class Engine:
         self._issue_rate = issue_rate
         self._limiters = Limiters(counters)
         self._keys = RequestKeys(addresses, user_key)
+        self._charger = Charger(self._keys, self._limiters)
         self._exempt_paths = Paths(exempt_paths) if exempt_paths else None
         self._headers = headers
         self._on_refused = on_refused
@@ -149,7 +150,8 @@ class Engine:
     def admit(self, view: RequestView, admission: Admission, limits: Sequence[Limit]) -> Flow[None]:
         """Charge a request to all of *limits* that it meets, or to none.
 
-        A CORS preflight is not charged: it comes from the browser, not from its user.
+        It may do so before the flow is run, and raise at once. A CORS preflight is not charged: it comes from the browser, not
+        from its user.
 
         Raises:
             RateLimitExceeded: One of them refuses.
@@ -159,34 +161,40 @@ class Engine:
             Exception: What a function of a limit raises.
         """
         if view.method == "OPTIONS" and _is_preflight(view):
-            return
+            return DONE
+        met = [limit for limit in limits if limit.is_everywhere or limit.applies(view.method, view.path)]
+        if len(met) == 1 and met[0].is_plain and not admission.charges:
+            # Nearly every request: nobody is asked, and nothing may have to be put back.
+            limiter = self._limiters.ready[view.awaits].get(met[0])
+            if isinstance(limiter, RateLimiter):
+                decision = limiter.acquire(self._keys.address(view), met[0].cost)  # type: ignore[arg-type]
+                if not decision.allowed:
+                    raise RateLimitExceeded(decision)
+                admission.decisions.append(decision)
+                return DONE
+        return self._admit(view, admission, met) if met else DONE
+
+    def _admit(self, view: RequestView, admission: Admission, limits: Sequence[Limit]) -> Flow[None]:
         try:
             charges = []
             for limit in limits:
-                if not (limit.is_everywhere or limit.applies(view.method, view.path)):
-                    continue
-                if limit.is_plain:
-                    charge: Charge | None = self._plain_charge(limit, view)
-                else:
-                    charge = yield from self._charge(limit, view, admission)
+                charge = yield from self._charger.charge(limit, view, admission)
                 if charge is not None:
                     charges.append(charge)
-            if len(charges) == 1 and isinstance(charges[0].limiter, RateLimiter):
-                decisions = _allowed(charges[0].limiter.acquire(charges[0].key, charges[0].n))
-            else:
-                decisions = yield from _spend(charges, on_loop=view.awaits)
+            decisions = yield from _spend(charges, on_loop=view.awaits)
         except Exception:  # whatever keeps a request out; a cancelled one stays charged
-            yield from self._put_back(view, admission, [charge for charge in admission.charges if not charge.by_address])
+            yield from self._charger.put_back(
+                view, admission, [charge for charge in admission.charges if not charge.by_address]
+            )
             raise
         admission.charges += charges
         admission.decisions += decisions
-        admission.refunds = admission.refunds or any([charge.limit.refund_when for charge in charges])  # noqa: C419  a list is faster
+        admission.refunds = admission.refunds or any(charge.limit.refund_when for charge in charges)
 
     def settle(self, view: RequestView, admission: Admission, status: int, headers: object) -> Flow[None]:
         """Put back what the limits with `refund_when` want put back; never raises. To be run before the answer is sent."""
-        charges = [charge for charge in admission.charges if _is_wanted_back(charge.limit, status, headers)]
-        if charges:
-            yield from self._put_back(view, admission, charges)
+        wanted = [charge for charge in admission.charges if is_wanted_back(charge.limit, status, headers)]
+        return self._charger.put_back(view, admission, wanted)
 
     def headers(self, admission: Admission, status: int) -> Headers:
         """Return the headers for an answer with *status* to a request that was let pass: none if something else refused it."""
@@ -270,51 +278,6 @@ class Engine:
         for rate in limit.rates.values() if limit.rate is None and limit.rates else [limit.rate]:
             self._limiters.of(limit, cast("Rate", rate), on_loop=on_loop)
 
-    def _plain_charge(self, limit: Limit, view: RequestView) -> Charge:
-        limiter = self._limiters.ready[view.awaits].get(limit)
-        if limiter is None:
-            limiter = self._limiters.of(limit, limit.rate, on_loop=view.awaits)  # type: ignore[arg-type]
-        return Charge(limit, limiter, self._keys.address(view), limit.cost, by_address=True)  # type: ignore[arg-type]
-
-    def _charge(self, limit: Limit, view: RequestView, admission: Admission) -> Flow[Charge | None]:
-        """Return what *limit* is to charge, None where it does not apply."""
-        if limit.awaits and not view.awaits:
-            raise ConfigError(f"limit {limit.name!r} has a coroutine function: it must be a plain one here")
-        if limit.exempt_when is not None:
-            verdict = yield ask(limit, limit.exempt_when, view)
-            if isawaitable(verdict):
-                raise TypeError(
-                    f"exempt_when of limit {limit.name!r} returned what nobody awaits: make it a coroutine function"
-                )
-            if verdict:
-                return None
-        rate, cost = limit.rate, limit.cost
-        if rate is None:
-            rate = yield from _planned(limit, view)
-        if not isinstance(cost, int):
-            cost = yield ask(limit, cost, view)
-            if not isinstance(cost, int) or isinstance(cost, bool) or cost < 0:
-                raise TypeError(f"the cost of limit {limit.name!r} must be an int of 0 or more, not {shown(cost)}")
-            if cost == 0:
-                return None
-        key, by_address = yield from self._keys.find(limit, view, admission)
-        if not key:
-            return None
-        return Charge(limit, self._limiters.of(limit, rate, on_loop=view.awaits), key, cost, by_address)
-
-    def _put_back(self, view: RequestView, admission: Admission, charges: Sequence[Charge]) -> Flow[None]:
-        if not charges:
-            return
-        for charge in charges:
-            admission.charges.remove(charge)
-        # By limiters of the colour of this call, which need not be that of the charge.
-        yield from put_back(
-            [
-                (self._limiters.of(charge.limit, charge.limiter.rate, on_loop=view.awaits), charge.key, charge.n)
-                for charge in charges
-            ]
-        )
-
 
 _REFUSALS = (429, 503)
 
@@ -352,24 +315,3 @@ def _allowed(decision: Decision) -> Sequence[Decision]:
     if not decision.allowed:
         raise RateLimitExceeded(decision)
     return decision.parts or (decision,)
-
-
-def _planned(limit: Limit, view: RequestView) -> Flow[Rate]:
-    rates = cast("Mapping[str, Rate]", limit.rates)
-    plan = yield ask(limit, cast("UserKey", limit.plan), view)
-    if plan not in rates:
-        raise ValueError(f"limit {limit.name!r} has no rate for the plan {shown(plan)}: it has {', '.join(map(repr, rates))}")
-    return rates[plan]
-
-
-def _is_wanted_back(limit: Limit, status: int, headers: object) -> bool:
-    if limit.refund_when is None:
-        return False
-    try:
-        verdict = limit.refund_when(status, headers)
-        if isawaitable(verdict):
-            raise TypeError("it returned something to await, and nobody does")  # noqa: TRY301  told like what it raises
-        return bool(verdict)
-    except Exception:  # the function is the application's: the answer is made, and goes out
-        logger.exception("refund_when of limit %r failed", limit.name)
-        return False

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any, NamedTuple, TypeVar, cast
 
-__all__ = ["Call", "Flow", "awaits", "run", "run_async"]
+__all__ = ["DONE", "Call", "Flow", "awaits", "run", "run_async"]
 
 _Result = TypeVar("_Result")
 
@@ -26,6 +26,7 @@ class Call(NamedTuple):
 
 
 Flow = Generator[Call, Any, _Result]
+DONE = cast("Flow[Any]", iter(()))  # a flow with nothing to do and no result, where what it would do was done at once
 
 
 def awaits(function: object) -> bool:
@@ -36,6 +37,8 @@ def awaits(function: object) -> bool:
 
 def run(flow: Flow[_Result]) -> _Result:
     """Run *flow* to its result; none of its calls may need an await."""
+    if flow is DONE:
+        return None  # type: ignore[return-value]
     try:
         call = next(flow)
         while True:
@@ -51,6 +54,8 @@ def run(flow: Flow[_Result]) -> _Result:
 
 async def run_async(flow: Flow[_Result]) -> _Result:
     """Run *flow* to its result, and await what needs it."""
+    if flow is DONE:
+        return None  # type: ignore[return-value]
     try:
         call = next(flow)
         while True:

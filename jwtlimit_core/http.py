@@ -68,32 +68,31 @@ class EnvironHeaders:
 
 def refusal(error: Refusal) -> Response:
     """Return the default answer to *error*: 429 for a limit that was exceeded, 503 for one that gave no answer."""
-    problem: dict[str, object]
     wait_s = _wait_s(error)
-    again = "" if wait_s is None else f" Try again in {wait_s} second{'' if wait_s == 1 else 's'}."
-    if isinstance(error, RateLimitExceeded):
-        status, detail = 429, f"A limit on requests was exceeded.{again or ' Waiting does not help.'}"
-        problem = {
-            "type": f"{_PROBLEMS}#quota-exceeded",
-            "title": "Too Many Requests",
-            "status": status,
-            "detail": detail,
-            "violated-policies": [_printable(part.name) for part in _refusing(error.decision)],
-        }
-    else:
-        status, detail = 503, f"The service cannot say now whether this request is within its limits.{again}"
-        problem = {
-            "type": f"{_PROBLEMS}#temporary-reduced-capacity",
-            "title": "Service Unavailable",
-            "status": status,
-            "detail": detail,
-        }
+    refusing = _refusing(error.decision) if isinstance(error, RateLimitExceeded) else ()
+    status, detail, body = _problem(wait_s, tuple([decision.name for decision in refusing]))
     headers: Headers = (("Cache-Control", "no-store"),)
     if wait_s is not None:
         headers += (("Retry-After", str(wait_s)),)
-    if isinstance(error, RateLimitExceeded):
-        headers += rate_limit_headers(_refusing(error.decision))
-    return Response(status, headers, detail, json.dumps(problem).encode())
+    if refusing:
+        headers += rate_limit_headers(refusing)
+    return Response(status, headers, detail, body)
+
+
+@lru_cache(1_000)  # who is refused asks again, and by the thousand
+def _problem(wait_s: int | None, names: tuple[str, ...]) -> tuple[int, str, bytes]:
+    """Return status, detail and body of the refusal by limits with *names*; without any, of one for want of an answer."""
+    again = "" if wait_s is None else f" Try again in {wait_s} second{'' if wait_s == 1 else 's'}."
+    problem: dict[str, object]
+    if names:
+        status, detail = 429, f"A limit on requests was exceeded.{again or ' Waiting does not help.'}"
+        problem = {"type": f"{_PROBLEMS}#quota-exceeded", "title": "Too Many Requests", "status": status, "detail": detail}
+        problem["violated-policies"] = list(map(_printable, names))
+    else:
+        status, detail = 503, f"The service cannot say now whether this request is within its limits.{again}"
+        kind = f"{_PROBLEMS}#temporary-reduced-capacity"
+        problem = {"type": kind, "title": "Service Unavailable", "status": status, "detail": detail}
+    return status, detail, json.dumps(problem).encode()
 
 
 def kinds_of(error: Refusal) -> Sequence[type[Any]]:
@@ -104,27 +103,30 @@ def kinds_of(error: Refusal) -> Sequence[type[Any]]:
 
 def overlaid(theirs: Iterable[tuple[AnyStr, AnyStr]], ours: Iterable[tuple[AnyStr, AnyStr]]) -> list[tuple[AnyStr, AnyStr]]:
     """Return *theirs*, the headers of an answer, with *ours* in place of those of the same names."""
-    names = {name.lower() for name, _ in ours}
+    names = [name.lower() for name, _ in ours]
     return [header for header in theirs if header[0].lower() not in names] + list(ours)
 
 
 def rate_limit_headers(decisions: Sequence[Decision]) -> Headers:
     """Return RateLimit-Policy and RateLimit for *decisions*, one item each."""
-    policies, states = [], []
-    for decision in decisions:
-        rate, state = decision.rate, f";r={decision.remaining}"
-        name, policy = _policy(decision.name, rate)
-        if decision.reset_after_ns:
-            more_ns = decision.more_after_ns
-            if more_ns is None:
-                # Until full, less the time that the tokens after the next one take; that time is rounded up, so that no t is
-                # later than Retry-After.
-                more_ns = decision.reset_after_ns + (rate.burst - decision.remaining - 1) * -rate.unit // rate.refill
-            wait_s = -(-more_ns // _NS_PER_SECOND) or 1
-            state += f";t={min(_LARGEST_INTEGER, wait_s)}"
-        policies.append(policy)
-        states.append(name + state)
-    return ("RateLimit-Policy", ", ".join(policies)), ("RateLimit", ", ".join(states))
+    if len(decisions) == 1:
+        policies, states = _items(decisions[0])
+    else:
+        policies, states = map(", ".join, zip(*map(_items, decisions), strict=True))
+    return ("RateLimit-Policy", policies), ("RateLimit", states)
+
+
+def _items(decision: Decision) -> tuple[str, str]:
+    """Return the item of RateLimit-Policy and that of RateLimit for *decision*."""
+    _, rate, label, remaining, _, reset_after_ns, _, more_ns = decision
+    name, policy = _policy(label, rate)
+    if not reset_after_ns:
+        return policy, f"{name};r={remaining}"
+    if more_ns is None:
+        # Until full, less the time that the tokens after the next one take; that time is rounded up, so that no t is later than
+        # Retry-After.
+        more_ns = reset_after_ns + (rate.burst - remaining - 1) * -rate.unit // rate.refill
+    return policy, f"{name};r={remaining};t={min(_LARGEST_INTEGER, _seconds(more_ns) or 1)}"
 
 
 def _wait_s(error: Refusal) -> int | None:

@@ -156,7 +156,7 @@ class Limit:
             "waiting": tuple(filter(awaits, (cost, exempt_when, plan, *(part.function for part in parts)))),
             "is_everywhere": methods is None and paths is None,
             # By address, and nothing else to ask: the usual limit, which is worth a way of its own.
-            "is_plain": key == "ip" and rates is None and not callable(cost) and exempt_when is None,
+            "is_plain": key == "ip" and not callable(cost) and (rates, exempt_when, refund_when) == (None, None, None),
             "_hash": hash((name, *read.values())),
         }
         for label, value in values.items():

@@ -70,7 +70,7 @@ class Admission:
     """What one request has been found to be; views find it where their framework keeps such things.
 
     Attributes:
-        charges: What it was charged, so far as that was not put back.
+        charges: What it was charged and may get back.
         decisions: The answers of all limits that let it pass.
         refunds: Whether the answer decides on what is put back.
         verifies: Whether there is a key to verify tokens with.

@@ -1,5 +1,6 @@
 """The way of a request through our middleware and decorators, written once for both colours."""
 
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -54,11 +55,11 @@ class Passage:
 
     def enter(self) -> Flow[HttpResponseBase | None]:
         """Charge the limits of the settings; return the answer if one of them refuses."""
-        return self._answered(self.engine.enter(self.view, self.admission))
+        return self._answered(self.engine.enter)
 
     def admit(self, limits: tuple[Limit, ...]) -> Flow[HttpResponseBase | None]:
         """Charge *limits*, unless nothing is limited now; return the answer if one of them refuses."""
-        return self._answered(self.engine.admit(self.view, self.admission, limits if self.engine.enabled else ()))
+        return self._answered(self.engine.admit, limits if self.engine.enabled else ())
 
     def leave(self, response: object) -> Flow[None]:
         """Put back what is wanted back, and tell in the headers of *response* how much is left."""
@@ -75,9 +76,9 @@ class Passage:
             status = next((status for kind, status in _STATUSES.items() if isinstance(error, kind)), 500)
             yield from self.engine.settle(self.view, self.admission, status, {})
 
-    def _answered(self, flow: Flow[None]) -> Flow[HttpResponseBase | None]:
+    def _answered(self, charge: Callable[..., Flow[None]], *limits: tuple[Limit, ...]) -> Flow[HttpResponseBase | None]:
         try:
-            yield from flow
+            yield from charge(self.view, self.admission, *limits)
         except (RateLimitExceeded, LimiterUnavailable) as error:
-            return (yield from refuse(error, self.request, awaits=self.view.awaits))
+            return (yield from refuse(error, self.view))
         return None

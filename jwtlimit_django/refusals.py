@@ -28,24 +28,24 @@ def render_refusal(exception: Refusal, request: HttpRequest | None = None) -> Ht
         exception: What was raised.
         request: Whose request it was; None where there is none, and then no handler can be called.
     """
-    return run(refuse(exception, request, awaits=False))
+    return run(refuse(exception, None if request is None else View(request, awaits=False)))
 
 
 async def arender_refusal(exception: Refusal, request: HttpRequest | None = None) -> HttpResponseBase:
     """Do as `render_refusal` does, in code on an event loop."""
-    return await run_async(refuse(exception, request, awaits=True))
+    return await run_async(refuse(exception, None if request is None else View(request, awaits=True)))
 
 
-def refuse(error: Refusal, request: HttpRequest | None, *, awaits: bool) -> Flow[HttpResponseBase]:
-    """Return the rendered answer to *error*; *awaits* says whether on an event loop."""
-    view = None if request is None else View(request, awaits=awaits)
+def refuse(error: Refusal, view: View | None) -> Flow[HttpResponseBase]:
+    """Return the rendered answer to *error*, which came up in the request of *view*."""
     answer = get_engine().refuse(error, view)
-    handler = None if request is None else _handler(request, answer.status)
+    handler = None if view is None else _handler(view.raw, answer.status)
     response: HttpResponseBase
-    if handler is None:
+    if view is None or handler is None:
         response = HttpResponse(answer.body, status=answer.status, content_type=answer.content_type)
     else:
-        response = yield Call(sync_to_async(_handle) if awaits else _handle, (handler, request, error), awaits)
+        handle = sync_to_async(_handle) if view.awaits else _handle
+        response = yield Call(handle, (handler, view.raw, error), view.awaits)
     for name, value in answer.headers:
         response.headers[name] = value
     vars(response)[_MARK] = True

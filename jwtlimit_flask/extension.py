@@ -1,7 +1,7 @@
 """The Flask extension: it registers, and translates between Flask and the engine of the core."""
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from io import BufferedReader
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, cast
 from urllib.parse import urlencode
@@ -34,24 +34,25 @@ View = TypeVar("View")
 
 _PREFIX = "JWTLIMIT_"
 _ENABLED = f"{_PREFIX}ENABLED"
-_REFUSED = "jwtlimit.refused"  # in the environ of a request: the headers that the answer to a refusal shall have
 
 
 class _Passage(EnvironHeaders):
     """A request on its way through one extension, as the engine looks at it; kept in the environ, since `g` may outlive it."""
 
-    __slots__ = ("admission", "engine", "method", "path", "peer", "raw")
+    __slots__ = ("admission", "enabled", "engine", "method", "path", "peer", "raw", "refused")
 
     awaits = False
 
-    def __init__(self, request: Request, engine: Engine) -> None:
+    def __init__(self, request: Request, engine: Engine, config: Mapping[str, Any]) -> None:
         self.raw = request
         self.environ = request.environ
         self.method = request.method
         self.path = request.path
         self.peer = request.remote_addr
         self.engine = engine
+        self.enabled = is_enabled(config.get(_ENABLED))
         self.admission = engine.admission(self)
+        self.refused: Headers = ()  # what the answer to a refusal shall have
 
     def body(self, most_bytes: int) -> Call:
         return Call(_body, (self.raw, most_bytes))
@@ -112,7 +113,7 @@ class JWTLimit:
         Raises:
             ConfigError: The application has no key in its settings, or was not initialised.
         """
-        return self._engine.processor(enabled=self._enabled)
+        return self._engine.processor(enabled=is_enabled(current_app.config.get(_ENABLED)))
 
     def rate_limit(
         self, rate: Rate | str | None = None, **options: Unpack[LimitOptions]
@@ -154,14 +155,10 @@ class JWTLimit:
             raise ConfigError(f"this JWTLimit knows nothing of the application {current_app.name!r}: call init_app(app)")
         return engine
 
-    @property
-    def _enabled(self) -> bool:
-        return is_enabled(current_app.config.get(_ENABLED))
-
     def _entrance(self, app: Flask, engine: Engine) -> Callable[[], None]:
         """Return the hook that charges a request to the limits of the settings."""
         exempt: dict[str | None, bool] = {}  # by endpoint
-        config, views_are_checked = app.config, False
+        views_are_checked = False
 
         def enter() -> None:
             nonlocal views_are_checked
@@ -169,8 +166,8 @@ class JWTLimit:
                 views_are_checked = True
                 warn_of_limits_in_vain(app.view_functions.values(), "put it below @app.route")
             current = _request()
-            passage = self._passage(current, engine)
-            if not engine.limits or not is_enabled(config.get(_ENABLED)):
+            passage = self._passage(current, app, engine)
+            if not engine.limits or not passage.enabled:
                 return
             endpoint = current.endpoint
             if endpoint not in exempt:
@@ -181,15 +178,16 @@ class JWTLimit:
         return enter
 
     def _admit(self, limits: tuple[Limit, ...]) -> None:
-        current = _request()
-        passage = current.environ.get(self._key) or self._passage(current, self._engine)
-        if not self._enabled:
-            return
-        run(passage.engine.admit(passage, passage.admission, limits))
+        passage = self._passage(_request(), current_app, None)
+        if passage.enabled:
+            run(passage.engine.admit(passage, passage.admission, limits))
 
-    def _passage(self, current: Request, engine: Engine) -> _Passage:
-        passage = current.environ[self._key] = _Passage(current, engine)
-        g.jwtlimit = passage.admission
+    def _passage(self, current: Request, app: Flask, engine: Engine | None) -> _Passage:
+        """Return the passage of a request; it begins where nobody has asked for it before."""
+        passage: _Passage | None = current.environ.get(self._key)
+        if passage is None:
+            passage = current.environ[self._key] = _Passage(current, engine or self._engine, app.config)
+            g._get_current_object().jwtlimit = passage.admission
         return passage
 
     def _exit(self, wsgi_app: "WSGIApplication") -> "WSGIApplication":
@@ -197,17 +195,16 @@ class JWTLimit:
 
         def limited(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
             environ.pop(self._key, None)  # of the request that this one was forwarded from
-            environ.pop(_REFUSED, None)
 
             def start(status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Any:
-                passage = environ.get(self._key)
-                ours: Headers = environ.get(_REFUSED, ())
+                passage: _Passage | None = environ.get(self._key)
                 if passage is not None:
                     engine, admission, code = passage.engine, passage.admission, int(status[:3])
                     if admission.refunds:
                         run(engine.settle(passage, admission, code, WSGIHeaders(headers)))
-                    ours = ours or engine.headers(admission, code)
-                return start_response(status, overlaid(headers, ours) if ours else headers, *exc_info)
+                    ours = passage.refused or engine.headers(admission, code)
+                    headers = overlaid(headers, ours) if ours else headers
+                return start_response(status, headers, *exc_info)
 
             return wsgi_app(environ, start)
 
@@ -270,11 +267,12 @@ def _answer_refusals(app: Flask) -> None:
 
 def _answer(error: Refusal) -> HTTPException | ResponseReturnValue:
     """Answer as the application's handler for *error* does, or its one for 429 or 503, or else with problem details."""
-    engines, current = current_app.extensions["jwtlimit"].values(), _request()
-    answers = [engine.refuse(error, _Passage(current, engine)) for engine in engines]
-    answer = answers[0]  # they are alike; each engine told its own hook
+    engines, current = current_app.extensions["jwtlimit"].items(), _request()
+    passages = [extension._passage(current, current_app, engine) for extension, engine in engines]
+    answer, *_ = [passage.engine.refuse(error, passage) for passage in passages]  # they are alike; each engine tells its hook
     handled = _handled(error, answer) if current_app.error_handler_spec else None
-    request.environ[_REFUSED] = answer.headers  # not before: a handler that fails is another matter
+    for passage in passages:
+        passage.refused = answer.headers  # not before: a handler that fails is another matter
     return Response(answer.body, answer.status, content_type=answer.content_type) if handled is None else handled
 
 

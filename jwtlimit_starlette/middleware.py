@@ -4,11 +4,10 @@ import asyncio
 from typing import NoReturn, Unpack
 
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from jwtlimit_core import ConfigError, LimiterUnavailable, RateLimitExceeded
-from jwtlimit_core.flow import run, run_async
+from jwtlimit_core.flow import DONE, run, run_async
 from jwtlimit_core.settings import Settings, build_engine
 from jwtlimit_starlette.answers import adopt, answer, respond
 from jwtlimit_starlette.routes import Routes, layers
@@ -77,13 +76,17 @@ class RateLimitMiddleware:
         async def send_with_headers(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
-                message = await visit.leave(message)
+                if visit.admission.refunds:
+                    await visit.settle(message["status"], message.get("headers", ()))
+                message = visit.leave(message)
                 started = True
             await send(message)
 
         try:
             if not self._routes.exempt(scope) and self.engine.limits:
-                await run_async(self.engine.enter(visit.view, visit.admission))
+                flow = self.engine.enter(visit.view, visit.admission)
+                if flow is not DONE:
+                    await run_async(flow)
             await self.app(scope, visit.body.receive, send_with_headers)
         except (RateLimitExceeded, LimiterUnavailable) as error:
             if started:
@@ -92,7 +95,7 @@ class RateLimitMiddleware:
             await response(scope, receive, send_with_headers)
         except Exception:  # outside of here it becomes a 500, which is not sent through us
             if not started:
-                await run_async(self.engine.settle(visit.view, visit.admission, 500, Headers()))
+                await visit.settle(500, ())
             raise
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,6 +1,7 @@
 """One HTTP request as limits look at it, and what the middleware keeps of it."""
 
 import sys
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -112,8 +113,12 @@ class View:
 
     def header(self, name: str) -> str | None:
         """Return the value of a header."""
-        lines = self.header_lines(name)
-        return lines[0] if lines else None
+        wanted = _raw_name(name)
+        for key, value in self._headers:
+            if key == wanted:
+                text: str = value.decode("latin-1")
+                return text
+        return None
 
     def header_lines(self, name: str) -> list[str]:
         """Return the values of all its lines."""
@@ -161,20 +166,21 @@ class Visit:
         scope.setdefault("state", {})["jwtlimit"] = self.admission
         scope[_VISIT] = self
 
-    async def leave(self, message: Message) -> Message:
-        """Settle what was charged, now that the answer begins with *message*, and return that with our headers."""
+    async def settle(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """Put back what limits want put back, now that the answer is known."""
+        await run_async(self.engine.settle(self.view, self.admission, status, Headers(raw=list(headers))))
+
+    def leave(self, message: Message) -> Message:
+        """Return the *message* with which the answer begins, with our headers."""
         handled = sys.exception()
         if self.refused is None and isinstance(handled, Refusal):
             # What a processor refused, in a handler of the application's own: nobody but Starlette has told us.
             self.refused = self.engine.refuse(handled, self.view)
-        status, theirs = message["status"], list(message.get("headers", ()))
-        if self.admission.refunds:
-            await run_async(self.engine.settle(self.view, self.admission, status, Headers(raw=theirs)))
-        ours = self.engine.headers(self.admission, status) if self.refused is None else self.refused.headers
+        ours = self.engine.headers(self.admission, message["status"]) if self.refused is None else self.refused.headers
         if not ours:
             return message
         raw = [(_raw_name(name), value.encode("latin-1")) for name, value in ours]
-        return {**message, "headers": overlaid(theirs, raw)}
+        return {**message, "headers": overlaid(message.get("headers", ()), raw)}
 
     @staticmethod
     def of(connection: HTTPConnection) -> "Visit | None":

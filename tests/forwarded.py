@@ -19,6 +19,9 @@ class Request:
     peer: str | None
     headers: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
+    def header(self, name: str) -> str | None:
+        return next(iter(self.header_lines(name)), None)
+
     def header_lines(self, name: str) -> Sequence[str]:
         return self.headers.get(name, ())
 

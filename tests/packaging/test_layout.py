@@ -18,7 +18,7 @@ ROWS = (
     ("turn", "limiter"),
     ("spend",),
     ("redis.wire", "redis.clients", "redis.store", "redis.refusals", "redis.store_limiter", "redis.limiters", "redis"),
-    ("processor", "counters", "request", "request_keys"),
+    ("processor", "counters", "request", "request_keys", "charger"),
     ("engine",),
     ("settings",),
     ("testing",),
