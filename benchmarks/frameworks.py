@@ -20,6 +20,7 @@ from jwtlimit_core import Limit
 ROUNDS = 41
 CALLS = 100
 BARE = "bare"
+URLS = ModuleType("benchmarks.urls")
 RATES = {"allowed": f"{PLENTY[0]}/{PLENTY[1]}s", "refused": f"{SCARCE[0]}/{SCARCE[1]}s"}
 _PEER_RATES = {"allowed": f"{PLENTY[0]}/minute", "refused": "1/hour"}
 
@@ -215,10 +216,10 @@ def _django() -> Applications:
             JWTLIMIT={"LIMITS": [Limit(f"{answer}", rate, paths=[f"/{answer}"]) for answer, rate in RATES.items()]},
             LOGGING_CONFIG=None,
             REST_FRAMEWORK={"UNAUTHENTICATED_USER": None, "DEFAULT_AUTHENTICATION_CLASSES": []},
-            ROOT_URLCONF=(urls := ModuleType("urls")),
+            ROOT_URLCONF=URLS.__name__,
         )
+        sys.modules[URLS.__name__] = URLS
         django.setup()
-        urls.urlpatterns = []  # type: ignore[attr-defined]
     from django.core.handlers.wsgi import WSGIHandler
     from django.http import HttpResponse
     from django.test import override_settings
@@ -253,8 +254,9 @@ def _django() -> Applications:
         with override_settings(MIDDLEWARE=list(middleware)):
             return WSGIHandler()
 
+    urlpatterns = vars(URLS).setdefault("urlpatterns", [])
     bare, limited = handler(), handler("jwtlimit_django.middleware.RateLimitMiddleware")
-    django.conf.settings.ROOT_URLCONF.urlpatterns += [
+    urlpatterns += [
         path("bare", view),
         path("allowed", view),
         path("refused", view),
@@ -266,7 +268,7 @@ def _django() -> Applications:
     }
     for answer in RATES:
         peer_rate = f"{PLENTY[0]}/m" if answer == "allowed" else "1/d"
-        django.conf.settings.ROOT_URLCONF.urlpatterns += [
+        urlpatterns += [
             path(f"decorated-{answer}", rate_limit(RATES[answer])(view)),
             path(f"peer-{answer}", ratelimit(key="ip", rate=peer_rate, group=answer, block=True)(view)),
             path(f"throttled-{answer}", throttled(answer)),
