@@ -165,9 +165,12 @@ class Engine:
         met = [limit for limit in limits if limit.is_everywhere or limit.applies(view.method, view.path)]
         if len(met) == 1 and met[0].is_plain and not admission.charges:
             # Nearly every request: nobody is asked, and nothing may have to be put back.
-            limiter = self._limiters.ready[view.awaits].get(met[0])
+            limit: Any = met[0]
+            limiter = self._limiters.ready[view.awaits].get(limit)
+            if limiter is None:
+                limiter = self._limiters.of(limit, limit.rate, on_loop=view.awaits)
             if isinstance(limiter, RateLimiter):
-                decision = limiter.acquire(self._keys.address(view), met[0].cost)  # type: ignore[arg-type]
+                decision = limiter.acquire(self._keys.address(view), limit.cost)
                 if not decision.allowed:
                     raise RateLimitExceeded(decision)
                 admission.decisions.append(decision)

@@ -18,7 +18,7 @@ def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records]
 
 
-@pytest.mark.parametrize("headers", [{XFF: ["192.0.2.9"]}, {FORWARDED: ["for=192.0.2.9"]}, {XFF: [""], FORWARDED: ["?"]}])
+@pytest.mark.parametrize("headers", [{XFF: ["192.0.2.9"]}, {FORWARDED: ["for=192.0.2.9"]}, {XFF: [""]}, {FORWARDED: ["?"]}])
 @pytest.mark.parametrize("peer", ["10.0.0.1", "2001:db8::1", "testclient"])
 @pytest.mark.parametrize("settings", [NOBODY, {"trusted_proxies": ["192.0.2.0/24"]}, RFC])
 def test_header_from_a_peer_that_is_not_trusted_warns_once_with_the_fix(

@@ -24,7 +24,7 @@ def engine() -> Engine:
 
 def key_of(engine: Engine, view: View, key: Any) -> str | None:
     """Return the key that a limit by *key* charges for *view*, None where it does not apply."""
-    charges = admit(engine, view, Limit("any", "100/s", key=key)).charges
+    charges = admit(engine, view, Limit("any", "100/s", key=key, refund_when=lambda *_: False)).charges
     return charges[0].key if charges else None
 
 
