@@ -112,30 +112,48 @@ def test_refusal_is_forgotten_with_a_reset_a_refund_and_a_charge_of_its_key(make
     assert asked(lambda: limiter.allow_n("b", 3)) == {2: (False, 0), 5: (True, 1)}[others]
 
 
+def meanwhile(limiter: Plain, event: Callable[[], object]) -> None:
+    """Let *event* happen while the reply to the next command of *limiter* is under way."""
+    store = limiter.limiter._store
+    execute = store.execute
+
+    def execute_slowly(*command: str | bytes) -> Any:
+        store.execute = execute
+        reply = execute(*command)
+        event()
+        return reply
+
+    store.execute = execute_slowly
+
+
+ASKING = [lambda it, stores: it.acquire("a"), lambda it, stores: stores.acquire_all([(it, "a", 1)])]
+
+
+@pytest.mark.parametrize("ask", ASKING, ids=["acquire", "acquire_all"])
 @pytest.mark.parametrize("end", [lambda it: it.reset("a"), lambda it: it.reset_all(), lambda it: it.refund("a", 1)])
-def test_refusal_that_was_under_way_during_a_reset_or_refund_is_not_remembered(make, end: Any) -> None:
+def test_refusal_that_was_under_way_during_a_reset_or_refund_is_not_remembered(make, stores, end: Any, ask: Any) -> None:
     limiter = make(RedisTokenBucket, 1, 86_400)
     assert limiter.allow("a")
-    flow = limiter.limiter.spend_all(((limiter.limiter, "a", 1),))
-    call = next(flow)
-    refused = call.function(*call.arguments)
-    end(limiter)
-    with pytest.raises(StopIteration) as stop:
-        flow.send(refused)
-    assert not stop.value.value[0].allowed
+    meanwhile(limiter, lambda: end(limiter))
+    assert not ask(limiter, stores).allowed
     assert limiter.allow("a")
 
 
-def test_refusal_that_was_long_under_way_is_known_from_before_it_was_asked_for(make, clock) -> None:
+@pytest.mark.parametrize("ask", ASKING, ids=["acquire", "acquire_all"])
+def test_refusal_that_was_long_under_way_is_known_from_before_it_was_asked_for(make, stores, clock, ask: Any) -> None:
     limiter = make(RedisTokenBucket, 1, 30)
     assert limiter.allow("a")
-    flow = limiter.limiter.spend_all(((limiter.limiter, "a", 1),))
-    call = next(flow)
-    refused = call.function(*call.arguments)
-    clock.advance(1)
-    with pytest.raises(StopIteration):
-        flow.send(refused)
+    meanwhile(limiter, lambda: clock.advance(1))
+    assert not ask(limiter, stores).allowed
     assert limiter.acquire("a").retry_after_ns == limiter.peek("a").retry_after_ns == 29 * SECOND_NS
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_refusal_stays_known_when_nothing_is_asked_for(make, asked, kind: type) -> None:
+    limiter = make(kind, 1, 86_400)
+    assert [limiter.allow("a"), limiter.allow("a")] == [True, False]
+    assert limiter.acquire("a", 0).allowed
+    assert asked(lambda: limiter.allow("a")) == (False, 0)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -333,6 +333,24 @@ def test_limiter_with_one_spoiled_key_denies_that_one_and_no_other(
     assert caplog.messages == []
 
 
+def test_connection_whose_answer_was_an_error_is_used_again(make: Make, server: Server) -> None:
+    limiter = make(RedisTokenBucket, f"{server.url}?client_name=of-errors", 5, DAY, prefix="errors", timeout=10)
+    with server.client() as client:
+
+        def connections() -> list[str]:
+            return [each["id"] for each in client.client_list() if each["name"] == "of-errors"]
+
+        client.hset(limiter.limiter._form.stored("bad"), "field", "value")
+        limiter.acquire("good")
+        before = connections()
+        with pytest.raises(LimiterUnavailable):
+            limiter.acquire("bad")
+        client.script_flush()
+        limiter.acquire("good")
+        assert len(before) == 1
+        assert connections() == before
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_limiter_that_refuses_is_not_taken_for_a_failure(
     kind: type, make: Make, server: Server, caplog: pytest.LogCaptureFixture
