@@ -20,13 +20,13 @@ from jwtlimit_core.charger import Charger, is_wanted_back
 from jwtlimit_core.client_address import ClientAddresses
 from jwtlimit_core.config import Config
 from jwtlimit_core.counters import Counters, Limiters
-from jwtlimit_core.decision import Decision, RateLimitExceeded
+from jwtlimit_core.decision import Decision, RateLimitExceeded, combine
 from jwtlimit_core.errors import ConfigError
 from jwtlimit_core.flow import DONE, Call, Flow, awaits
 from jwtlimit_core.http import Headers, Refusal, Response, rate_limit_headers, refusal
 from jwtlimit_core.keys import SERVICE_KEY
 from jwtlimit_core.limit import Limit, Paths
-from jwtlimit_core.limiter import RateLimiter
+from jwtlimit_core.limiter import RateLimiter, acquire_together
 from jwtlimit_core.processor import AsyncProcessor, Processor
 from jwtlimit_core.rate import Rate, shown
 from jwtlimit_core.request import Admission, Charge, RequestView
@@ -163,19 +163,32 @@ class Engine:
         if view.method == "OPTIONS" and _is_preflight(view):
             return DONE
         met = [limit for limit in limits if limit.is_everywhere or limit.applies(view.method, view.path)]
-        if len(met) == 1 and met[0].is_plain and not admission.charges:
+        if not met:
+            return DONE
+        if met[0].is_plain and not admission.charges:
             # Nearly every request: nobody is asked, and nothing may have to be put back.
-            limit: Any = met[0]
-            limiter = self._limiters.ready[view.awaits].get(limit)
-            if limiter is None:
-                limiter = self._limiters.of(limit, limit.rate, on_loop=view.awaits)
-            if isinstance(limiter, RateLimiter):
-                decision = limiter.acquire(self._keys.address(view), limit.cost)
-                if not decision.allowed:
-                    raise RateLimitExceeded(decision)
-                admission.decisions.append(decision)
+            decision = self._decide_here(met, view)
+            if decision is not None:
+                admission.decisions += _allowed(decision)
                 return DONE
-        return self._admit(view, admission, met) if met else DONE
+        return self._admit(view, admission, met)
+
+    def _decide_here(self, limits: Sequence[Any], view: RequestView) -> Decision | None:
+        """Charge *limits*, the first by address alone; None where others are not, or count elsewhere, or two count as one."""
+        limiter = self._limiter(limits[0], view)
+        if not isinstance(limiter, RateLimiter):
+            return None
+        if len(limits) == 1:
+            return limiter.acquire(self._keys.address(view), limits[0].cost)
+        limiters = [limiter, *[self._limiter(limit, view) for limit in limits[1:] if limit.is_plain]]
+        if len(set(limiters)) < len(limits):
+            return None
+        key = self._keys.address(view)
+        return combine(acquire_together([(limiter, key, limit.cost) for limiter, limit in zip(limiters, limits, strict=True)]))
+
+    def _limiter(self, limit: Any, view: RequestView) -> Any:
+        limiter = self._limiters.ready[view.awaits].get(limit)
+        return self._limiters.of(limit, limit.rate, on_loop=view.awaits) if limiter is None else limiter
 
     def _admit(self, view: RequestView, admission: Admission, limits: Sequence[Limit]) -> Flow[None]:
         try:
@@ -184,7 +197,10 @@ class Engine:
                 charge = yield from self._charger.charge(limit, view, admission)
                 if charge is not None:
                     charges.append(charge)
-            decisions = yield from _spend(charges, on_loop=view.awaits)
+            if len(charges) == 1 and isinstance(charges[0].limiter, RateLimiter):
+                decisions = _allowed(charges[0].limiter.acquire(charges[0].key, charges[0].n))
+            else:
+                decisions = yield from _spend(charges, on_loop=view.awaits)
         except Exception:  # whatever keeps a request out; a cancelled one stays charged
             yield from self._charger.put_back(
                 view, admission, [charge for charge in admission.charges if not charge.by_address]
