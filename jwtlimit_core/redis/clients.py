@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from typing import Any
@@ -15,17 +16,26 @@ from redis.exceptions import RedisError, ResponseError
 from redis.retry import Retry
 
 from jwtlimit_core.errors import ConfigError
-from jwtlimit_core.redis.wire import packed
+from jwtlimit_core.redis.connections import Connections, is_of_replica
 from jwtlimit_core.turn import Turn
 
-__all__ = ["OneLoop", "PerLoop", "PerProcess", "check_patience"]
+__all__ = ["OneLoop", "PerLoop", "PerProcess", "check_patience", "execute", "execute_async"]
 
 # A pool waits for a free connection; more of them than can be served at once only make a crowd that connects at the same time.
 _MOST_CONNECTIONS = 20
+# What stands between forgets connections that are idle for some minutes, without a word to either end. The names are of Linux.
+_KEEPALIVE: dict[str, Any] = {
+    "socket_keepalive": True,
+    "socket_keepalive_options": {
+        getattr(socket, name): value
+        for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
+        if hasattr(socket, name)
+    },
+}
 
 
 class PerProcess:
-    """A client for each process: a pool that was forked may be locked for ever.
+    """A client for each process, and its connections: locks that were forked may be taken for ever.
 
     Raises:
         ConfigError: The URL does not read like one, or asks for longer time-outs.
@@ -33,42 +43,38 @@ class PerProcess:
 
     def __init__(self, url: str, timeout: float) -> None:
         # Half of the time-out for each step: two can be slow, such as connecting and the first answer, or two addresses.
-        half = timeout / 2
+        self._half = half = timeout / 2
         self._make = _maker(redis, Retry, url, socket_timeout=half, socket_connect_timeout=half, timeout=half)
-        made = self._make()  # connects at its first use
-        if problems := _impatience(made.connection_pool, timeout / 2):
+        made = self._made_now()  # connects at its first use
+        if problems := _impatience(made[0].connection_pool, half):
             raise ConfigError(f"the URL of the store must leave the time-outs alone: {', '.join(problems)}")
         # That of the parent is kept, since to let go of it would close its connections, and wait for its locks.
         self._made = {os.getpid(): made}
 
     def client(self) -> Any:
         """Return the client of this process."""
-        made = self._made.get(os.getpid())
-        return made if made is not None else self._made.setdefault(os.getpid(), self._make())
+        return self._of_process()[0]
 
     def execute(self, *command: str | bytes) -> Any:
-        """Do what ``execute_command`` of the client does, without its retries and records, which cost a fifth of a round trip.
-
-        A connection on which an answer may still be under way is not used again.
-        """
-        pool = self.client().connection_pool
-        connection = pool.get_connection()
-        try:
-            connection.send_packed_command((packed(*command),))
-            return connection.read_response()
-        except ResponseError:
-            raise
-        except BaseException:
-            connection.disconnect()
-            raise
-        finally:
-            pool.release(connection)
+        """Do what ``execute_command`` of the client does, without its retries and records, which cost more than a limit."""
+        return self._of_process()[1].execute(*command)
 
     def close(self) -> None:
         """Close the client of this process, if it has one."""
         made = self._made.get(os.getpid())
         if made is not None:
-            made.close()
+            client, connections = made
+            connections.close()
+            client.close()
+
+    def _of_process(self) -> tuple[Any, Connections]:
+        made = self._made.get(os.getpid())
+        return made if made is not None else self._made.setdefault(os.getpid(), self._made_now())
+
+    def _made_now(self) -> tuple[Any, Connections]:
+        client = self._make()
+        pool = client.connection_pool
+        return client, Connections(lambda: pool.connection_class(**pool.connection_kwargs), _MOST_CONNECTIONS, self._half)
 
 
 class PerLoop:
@@ -152,6 +158,31 @@ class OneLoop:
         """Leave the client to its owner."""
 
 
+def execute(client: Any, *command: str | bytes) -> Any:
+    """Send *command* by ``execute_command`` of a client of the application, which may have it watched.
+
+    The connection to what has become a replica is closed: its name may stand for another server by now.
+    """
+    try:
+        return client.execute_command(*command)
+    except ResponseError as error:
+        if is_of_replica(error) and hasattr(client, "connection_pool"):  # a cluster looks for itself
+            connection = client.connection_pool.get_connection()  # the one that was used last
+            connection.disconnect()
+            client.connection_pool.release(connection)
+        raise
+
+
+async def execute_async(client: Any, *command: str | bytes) -> Any:
+    """Do what `execute` does, by an asynchronous client."""
+    try:
+        return await client.execute_command(*command)
+    except ResponseError as error:
+        if is_of_replica(error) and hasattr(client, "connection_pool"):
+            await client.connection_pool.disconnect(inuse_connections=False)
+        raise
+
+
 def check_patience(client: Any, timeout: float) -> None:
     """Refuse a synchronous *client* whose settings could let one call take longer than *timeout*.
 
@@ -214,11 +245,12 @@ def _impatience(pool: Any, most: float) -> list[str]:
 
 def _maker(module: Any, retry: Any, url: str, **times: float | None) -> Callable[[], Any]:
     """Return what makes clients of *module*, redis or redis.asyncio, for *url*; it has been tried."""
+    keepalive = {} if url.startswith("unix:") else _KEEPALIVE
 
     def make() -> Any:
         # RESP2 saves the round trip of HELLO.
         pool = module.BlockingConnectionPool.from_url(
-            url, **times, retry=retry(NoBackoff(), 0), max_connections=_MOST_CONNECTIONS, protocol=2
+            url, **times, **keepalive, retry=retry(NoBackoff(), 0), max_connections=_MOST_CONNECTIONS, protocol=2
         )
         return module.Redis.from_pool(pool)
 

@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 
 import redis
 import redis.asyncio
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import NoScriptError, ResponseError
 
 from jwtlimit_core.clock import Clock
 from jwtlimit_core.errors import ConfigError
 from jwtlimit_core.flow import Call, Flow
-from jwtlimit_core.redis.clients import OneLoop, PerLoop, PerProcess, check_patience
+from jwtlimit_core.redis.clients import OneLoop, PerLoop, PerProcess, check_patience, execute, execute_async
 from jwtlimit_core.redis.wire import SCRIPT, SCRIPT_SHA
 from jwtlimit_core.turn import Turn
 
@@ -25,7 +25,8 @@ logger = logging.getLogger("jwtlimit")
 T = TypeVar("T")
 
 _PAGE = 1_000
-# Replies that concern one key, not the server: everything else is asked again only by the probe.
+# Replies that concern one key, not the server; older servers put more before them, in scripts. Everything else is asked again
+# only by the probe.
 _OF_ONE_KEY = ("WRONGTYPE",)
 
 
@@ -184,7 +185,7 @@ class Store:
             self._turn.append(None)
 
     def _failed(self, error: Exception, sent_ns: int) -> None:
-        if str(error).startswith(_OF_ONE_KEY):
+        if any(text in str(error) for text in _OF_ONE_KEY):
             return
         try:
             self._turn.take()
@@ -226,7 +227,7 @@ def sync_store(source: object, *, timeout: float, cooldown: float, clock: Clock)
     check_patience(source, timeout)
     return Store(
         lambda: source,
-        source.execute_command,
+        partial(execute, source),
         close=lambda: None,
         awaits=False,
         identity=id(source),
@@ -248,7 +249,7 @@ def async_store(source: object, *, timeout: float, cooldown: float, clock: Clock
     clients = PerLoop(source, timeout) if isinstance(source, str) else OneLoop(source)
     return Store(
         clients.client,
-        lambda *command: clients.client().execute_command(*command),
+        lambda *command: execute_async(clients.client(), *command),
         close=clients.close,
         awaits=True,
         identity=clients if isinstance(source, str) else id(source),
@@ -289,5 +290,5 @@ def _numbers(count: int, reply: str | bytes) -> list[int]:
 def _text(error: Exception) -> str:
     # Of what the server says only the first word, such as OOM: the rest may quote the command, and so a key.
     known = isinstance(error, redis.ConnectionError | redis.TimeoutError)
-    text = str(error) if known else str(error).partition(" ")[0] if isinstance(error, RedisError) else ""
+    text = str(error) if known else str(error).partition(" ")[0] if type(error) is ResponseError else ""
     return type(error).__name__ + (f": {text}" if text else "")

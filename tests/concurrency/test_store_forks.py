@@ -119,10 +119,12 @@ def test_limiter_in_another_process_leaves_the_client_of_its_parent_alone(limite
     assert limiter.allow("a")
     clients = limiter._store._client.__self__
     of_parent = clients._made[-1] = clients._made.pop(os.getpid())  # as it is found after a fork
-    known = of_parent.client_id()
+    client, connections = of_parent
+    known = client.client_id(), connections.execute("CLIENT", b"ID")
     clients.close()
-    assert of_parent.client_id() == known, "it was not closed"
+    assert (client.client_id(), connections.execute("CLIENT", b"ID")) == known, "they were not closed"
     own = clients.client()
-    assert own is not of_parent
+    assert own is not client
     assert clients.client() is own
-    of_parent.close()
+    connections.close()
+    client.close()

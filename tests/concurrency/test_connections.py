@@ -1,0 +1,185 @@
+"""Connections that threads share: a bound, the latest first, none lost for good, and none that answers somebody else."""
+
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from jwtlimit_core import LimiterUnavailable
+from jwtlimit_core.redis import RedisTokenBucket
+from jwtlimit_core.redis.connections import Connections
+from servers import Server, binaries, served
+
+WAIT_S = 0.05
+BINARY = next(iter(binaries().values()))
+
+Make = Callable[[int], Connections]
+
+
+@pytest.fixture
+def make(server: Server) -> Iterator[Make]:
+    made: list[Connections] = []
+
+    def make(most: int) -> Connections:
+        made.append(Connections(lambda: redis.Connection(port=server.port, protocol=2), most, WAIT_S))
+        return made[-1]
+
+    yield make
+    for connections in made:
+        connections.close()
+
+
+def number(connections: Connections) -> int:
+    """Return the number that the server gives to the connection that is used."""
+    return int(connections.execute("CLIENT", b"ID"))
+
+
+def test_connection_that_was_used_last_is_used_next(make: Make) -> None:
+    connections = make(3)
+    assert len({number(connections) for _ in range(20)}) == 1
+    first, second = connections._take(), connections._take()
+    for connection in (first, second):
+        connections._idle.append(connection)
+    assert connections._take() is second
+
+
+def test_threads_share_no_more_connections_than_there_may_be(make: Make) -> None:
+    connections, numbers = make(3), set[int]()
+
+    def ask() -> None:
+        for _ in range(100):
+            numbers.add(number(connections))
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert 1 <= len(numbers) <= 3
+
+
+def test_connection_is_waited_for_as_long_as_was_said(make: Make) -> None:
+    connections = make(1)
+    taken = connections._take()
+    start = time.monotonic()
+    with pytest.raises(redis.ConnectionError, match="all connections are in use"):
+        connections.execute("PING")
+    assert time.monotonic() - start >= WAIT_S
+    threading.Timer(WAIT_S / 5, connections._give, [taken]).start()
+    assert connections.execute("PING") == b"PONG"
+
+
+def test_connection_that_was_lost_is_replaced(make: Make) -> None:
+    connections = make(2)
+    for _ in range(20):
+        connections._take()  # as by whom an exception of a signal handler meets right after
+    assert connections.execute("PING") == b"PONG"
+
+
+def test_connection_that_the_server_closed_is_made_anew_without_a_failure(make: Make, server: Server) -> None:
+    connections = make(2)
+    before = number(connections)
+    with server.client() as client:
+        client.client_kill_filter(_id=str(before))
+    assert number(connections) != before
+
+
+def test_connection_with_something_left_in_it_is_made_anew(make: Make) -> None:
+    connections = make(2)
+    before = number(connections)
+    connections._idle[-1].send_command("ECHO", "of another")
+    assert connections._idle[-1].can_read(timeout=5)
+    assert number(connections) != before
+
+
+@pytest.mark.parametrize("error", [b"WRONG", b"ECHO"])
+def test_connection_whose_reply_was_an_error_is_used_again(make: Make, error: bytes) -> None:
+    connections = make(2)
+    before = number(connections)
+    with pytest.raises(redis.ResponseError):
+        connections.execute("CLIENT", error)
+    assert number(connections) == before
+
+
+def test_connections_that_were_closed_in_use_are_closed_when_given_back(make: Make) -> None:
+    connections = make(2)
+    connection = make(2)._take()
+
+    def close_meanwhile(*_: object, **__: object) -> bytes:
+        connections.close()
+        return b"reply"
+
+    connection.read_response = close_meanwhile
+    connections._idle.append(connection)
+    assert connections.execute("PING") == b"reply"
+    assert connection._sock is None
+    assert not connections._idle
+
+
+def test_limiter_whose_calls_are_interrupted_anywhere_goes_on_and_mixes_no_replies(server: Server) -> None:
+    class Alarm(BaseException):
+        pass
+
+    armed = False
+
+    def interrupt(*_: object) -> None:
+        if armed:
+            raise Alarm
+
+    limiter = RedisTokenBucket.from_url(server.url, 5_000, 86_400, name="interrupted", timeout=5, local_refusal=False)
+    before, chance = signal.signal(signal.SIGALRM, interrupt), random.Random(7)
+    interrupted = 0
+    try:
+        limiter.acquire("b", 7)
+        for _ in range(1_500):
+            try:
+                armed = True
+                signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.000_02, 0.000_6))
+                limiter.acquire("a")
+                armed = False
+            except Alarm:
+                armed = False
+                interrupted += 1
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                assert limiter.peek("b").remaining == 4_993
+    finally:
+        armed = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert interrupted > 20
+    assert limiter.acquire("a").allowed
+    limiter.close()
+
+
+# After a failover -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("given", [False, True], ids=["of-url", "given"])
+def test_connection_to_what_became_a_replica_is_not_used_again(given: bool) -> None:
+    with served(BINARY) as server:
+        url, options = f"{server.url}?client_name=failover", {"socket_timeout": 2, "socket_connect_timeout": 2, "protocol": 2}
+        source: Any = redis.Redis.from_url(url, **options) if given else url
+        kind = RedisTokenBucket if given else RedisTokenBucket.from_url
+        limiter: Any = kind(source, 5, 60, timeout=5, cooldown=0.001)
+        with server.client() as client:
+
+            def connections() -> list[str]:
+                return [each["id"] for each in client.client_list() if each["name"] == "failover"]
+
+            limiter.acquire("a")
+            [before] = connections()
+            client.execute_command("REPLICAOF", "127.0.0.1", "1")
+            with pytest.raises(LimiterUnavailable):
+                limiter.acquire("a")
+            assert before not in connections(), "its name may stand for another server by now"
+            client.execute_command("REPLICAOF", "NO", "ONE")
+            time.sleep(0.01)
+            assert limiter.acquire("a").remaining == 3
+        limiter.close()
+        if given:
+            source.close()
