@@ -332,5 +332,5 @@ def _allowed(decision: Decision) -> Sequence[Decision]:
         RateLimitExceeded: It refuses.
     """
     if not decision.allowed:
-        raise RateLimitExceeded(decision)
+        raise RateLimitExceeded(decision.parts[0] if len(decision.parts) == 1 else decision)
     return decision.parts or (decision,)

@@ -138,8 +138,11 @@ def _wait_s(error: Refusal) -> int | None:
 
 
 def _refusing(decision: Decision) -> list[Decision]:
-    """Return the single decisions that refuse: only those, so that no ``t`` ends later than Retry-After."""
-    return [part for part in decision.parts or (decision,) if not part.allowed]
+    """Return the single decisions that refuse: only those, so that no ``t`` ends later than Retry-After.
+
+    What was raised by hand is one, whatever it says.
+    """
+    return [part for part in decision.parts or (decision,) if not part.allowed] or [decision]
 
 
 @lru_cache(1_000)

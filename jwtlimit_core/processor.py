@@ -120,7 +120,8 @@ class _Issuer:
             raise LimiterUnavailable(f"the rate limiter failed with {type(error).__name__}") from error
         if isinstance(answer, bool):
             window_ns = self.config.rate.window_ns
-            answer = Decision(answer, self.config.rate, "issue", 0, 0 if answer else window_ns, window_ns)
+            wait_ns = 0 if answer else window_ns
+            answer = Decision(answer, self.config.rate, "issue", 0, wait_ns, window_ns, more_after_ns=window_ns)
         elif not isinstance(answer, Decision):
             raise LimiterUnavailable(f"the rate limiter answered with {type(answer).__name__}, neither a bool nor a Decision")
         if not answer.allowed:

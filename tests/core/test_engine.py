@@ -54,6 +54,15 @@ def engine(make: Callable[..., Engine]) -> Engine:
 # Who is charged --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("key", ["ip", "global", ("ip", "header:x-key"), lambda _: "a"])
+def test_refusal_by_one_limit_is_of_that_alone(engine: Engine, key: Any) -> None:
+    limit = Limit("one", "1/m", key=key)
+    admit(engine, View(), limit)
+    with pytest.raises(RateLimitExceeded) as caught:
+        admit(engine, View(), limit)
+    assert (caught.value.decision.name, caught.value.decision.parts) == ("one", ())
+
+
 def test_admit_up_to_the_burst_returns_headers_and_then_raises(engine: Engine, clock: ManualClock) -> None:
     assert headers(engine, View(), LOGIN) == (
         ("RateLimit-Policy", '"login";q=3;w=60'),

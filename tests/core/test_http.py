@@ -119,6 +119,13 @@ def test_refusal_without_an_answer_of_the_store_is_503(retry_after: float, heade
     assert b"10.0.0.7" not in response.body
 
 
+def test_refusal_that_was_raised_by_hand_for_a_decision_that_allows_is_429() -> None:
+    response = refusal(RateLimitExceeded(RateLimiter(5, 60, name="login").peek("a")))
+    assert response.status == 429
+    assert json.loads(response.body)["violated-policies"] == ["login"]
+    assert dict(response.headers)["RateLimit"] == '"login";r=5'
+
+
 def test_refusal_lists_only_the_limits_that_refuse() -> None:
     allowed = refused(name="day")._replace(allowed=True, remaining=3, retry_after_ns=0)
     response, headers = answer(refused(name="minute"), allowed, refused(name="hour"))

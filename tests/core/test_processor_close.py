@@ -19,7 +19,9 @@ from jwtlimit_core import (
     Processor,
     ProcessorClosed,
     RateLimiter,
+    RateLimitExceeded,
 )
+from jwtlimit_core.http import refusal
 
 SECRET = bytes(range(64))
 
@@ -224,3 +226,11 @@ def test_identifiers_of_many_threads_and_of_a_forked_child_are_all_different() -
             tokens += more
     identifiers = {jwt.decode(token, options={"verify_signature": False})["jti"] for token in tokens}
     assert len(identifiers) == 20_020
+
+
+def test_refusal_of_a_limiter_that_says_yes_or_no_tells_one_wait(make: Make, provider: Make) -> None:
+    processor = make(rate_limiter=provider(lambda _: False))
+    with pytest.raises(RateLimitExceeded) as caught:
+        processor.create(Claims(sub="u1"))
+    headers = dict(refusal(caught.value).headers)
+    assert (headers["Retry-After"], headers["RateLimit"]) == ("60", '"issue";r=0;t=60')
