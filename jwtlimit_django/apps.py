@@ -14,9 +14,7 @@ class JWTLimitConfig(AppConfig):
 
     def ready(self) -> None:
         """Register the checks, whose module needs the settings."""
-        from jwtlimit_django.checks import check_deployment, check_middleware, check_settings, check_store
+        from jwtlimit_django.checks import check_deployment, check_settings
 
         register(check_settings, "jwtlimit")
-        register(check_middleware, "jwtlimit")
-        register(check_store, "jwtlimit")
         register(check_deployment, "jwtlimit", deploy=True)

@@ -18,7 +18,6 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning  # noqa: A004  the names that Django gives them
@@ -29,111 +28,88 @@ from django.utils.module_loading import import_string
 from jwtlimit_core import ConfigError, Engine
 from jwtlimit_django.engine import get_engine
 
-__all__ = ["check_deployment", "check_middleware", "check_settings", "check_store"]
+__all__ = ["check_deployment", "check_settings"]
 
 _MIDDLEWARE = "jwtlimit_django.middleware.RateLimitMiddleware"
 _AUTHENTICATION = "django.contrib.auth.middleware.AuthenticationMiddleware"
 _CORS = "corsheaders.middleware.CorsMiddleware"
 
-_IDS = (  # the first that is found in a problem
-    (re.compile(r"is no setting"), "E004", "Remove it, or correct its name."),
-    (
-        re.compile(r'\["(?:SECRET|SIGNING|VERIFICATION)_KEY"\]'),
-        "E002",
-        "Keep a key of full length outside the code, as in an environment variable.",
+_PROBLEMS = {  # of settings: the first that is found in one is its id
+    "E004": r"is no setting",
+    "E002": r'\["(?:SECRET|SIGNING|VERIFICATION)_KEY"\]',
+    "E003": r'\["TRUSTED_PROXIES"\]',
+    "E001": r"",
+}
+_MESSAGES = {  # what is said, and the hint
+    "E001": ("{}", "See the documentation of this setting."),
+    "E002": ("{}", "Keep a key of full length outside the code, as in an environment variable."),
+    "E003": ("{}", "Name the addresses or networks of your own proxies, and no others."),
+    "E004": ("{}", "Remove it, or correct its name."),
+    "E005": ("RateLimitMiddleware stands {} times in MIDDLEWARE.", "Leave the outermost."),
+    "E006": ("{} of the root URLconf cannot be called.", "Make it a view of a request and an exception, or its dotted name."),
+    "W001": ('JWTLIMIT["LIMITS"] limits nothing: the middleware is missing.', f"Add {_MIDDLEWARE!r} to MIDDLEWARE."),
+    "W002": ("What processors refuse is answered with 500: the middleware is missing.", f"Add {_MIDDLEWARE!r} to MIDDLEWARE."),
+    "W003": (
+        "A limit is by user, but request.user is not set when it is charged.",
+        'Put RateLimitMiddleware below AuthenticationMiddleware, or set JWTLIMIT["USER_KEY"].',
     ),
-    (re.compile(r'\["TRUSTED_PROXIES"\]'), "E003", "Name the addresses or networks of your own proxies, and no others."),
-    (re.compile(""), "E001", "See the documentation of this setting."),
-)
+    "W004": (
+        "Refusals get no CORS headers: browsers will show scripts a network error in their place.",
+        "Put CorsMiddleware above RateLimitMiddleware.",
+    ),
+    "W005": (
+        "Each worker counts alone: with n of them, n times the limits are let pass.",
+        'Set JWTLIMIT["STORE"] to the URL of a Redis or Valkey server; with one worker, put this into SILENCED_SYSTEM_CHECKS.',
+    ),
+    "W006": ('Nothing is limited: JWTLIMIT["ENABLED"] is false.', "Set it to False in the settings of tests only."),
+}
 
 
 def check_settings(**_: object) -> list[CheckMessage]:
-    """Report each problem of ``settings.JWTLIMIT``, and handlers that cannot be called."""
-    messages: list[CheckMessage] = []
+    """Report what of the settings cannot work, does not fit the rest of the project, or fits a developer's machine alone."""
+    found = [_message("E006", name) for name in ("handler429", "handler503") if not _can_be_called(name)]
     try:
-        get_engine()
+        engine = get_engine()
     except ConfigError as error:
         for problem in error.problems:
-            number, hint = next((number, hint) for pattern, number, hint in _IDS if pattern.search(problem))
-            messages.append(Error(problem, hint=hint, id=f"jwtlimit.{number}"))
-    for name in ("handler429", "handler503"):
-        handler = getattr(get_resolver().urlconf_module, name, None)
-        if handler is not None and not _is_callable(handler):
-            messages.append(
-                Error(
-                    f"{name} of the root URLconf cannot be called.",
-                    hint="Make it a view of a request and an exception, or its dotted name.",
-                    id="jwtlimit.E006",
-                )
-            )
-    return messages
-
-
-def check_middleware(**_: object) -> list[CheckMessage]:
-    """Report what of ``MIDDLEWARE`` does not fit the settings."""
-    try:
-        return [*_misplaced(get_engine())]
-    except ConfigError:  # reported above
-        return []
-
-
-def check_store(**_: object) -> list[CheckMessage]:
-    """Report a place to count in that is right on the machine of a developer alone."""
-    try:
-        limits = get_engine().limits
-    except ConfigError:
-        return []
-    store = getattr(settings, "JWTLIMIT", {}).get("STORE") or "memory"
-    # A limiter of the application counts tokens alone.
-    if settings.DEBUG or not (store == "memory" or (limits and not isinstance(store, str))):
-        return []
-    hint = (
-        'Set JWTLIMIT["STORE"] to the URL of a Redis or Valkey server; where there is one worker, silence this check by '
-        "SILENCED_SYSTEM_CHECKS."
-    )
-    return [
-        Warning("Each worker counts alone: with n of them, n times the limits are let pass.", hint=hint, id="jwtlimit.W005")
-    ]
+            found.append(_message(next(number for number, text in _PROBLEMS.items() if re.search(text, problem)), problem))
+        return found
+    return [*found, *_misplaced(engine), *_counted_alone(engine)]
 
 
 def check_deployment(**_: object) -> list[CheckMessage]:
     """Report what must not reach production."""
     try:
-        enabled = get_engine().enabled
-    except ConfigError:
+        return [] if get_engine().enabled else [_message("W006")]
+    except ConfigError:  # reported above
         return []
-    hint = "Set it to False in the settings of tests only."
-    return [] if enabled else [Warning('Nothing is limited: JWTLIMIT["ENABLED"] is false.', hint=hint, id="jwtlimit.W006")]
+
+
+def _message(number: str, *values: object) -> CheckMessage:
+    text, hint = _MESSAGES[number]
+    return (Error if number.startswith("E") else Warning)(text.format(*values), hint=hint, id=f"jwtlimit.{number}")
 
 
 def _misplaced(engine: Engine) -> Iterator[CheckMessage]:
+    """Yield what of ``MIDDLEWARE`` does not fit the settings."""
     ours = _places(_MIDDLEWARE)
     if not ours:
-        hint = f"Add {_MIDDLEWARE!r} to MIDDLEWARE."
-        if engine.limits:
-            yield Warning('JWTLIMIT["LIMITS"] limits nothing: the middleware is missing.', hint=hint, id="jwtlimit.W001")
-        else:
-            yield Warning(
-                "What processors refuse is answered with 500: the middleware is missing.", hint=hint, id="jwtlimit.W002"
-            )
+        yield _message("W001" if engine.limits else "W002")
         return
     if len(ours) > 1:
-        yield Error(
-            f"RateLimitMiddleware stands {len(ours)} times in MIDDLEWARE.", hint="Leave the outermost.", id="jwtlimit.E005"
-        )
+        yield _message("E005", len(ours))
     by_user = any(part.source == "user" for limit in engine.limits for part in limit.parts)
     if by_user and engine.user_key is None and not any(place < ours[0] for place in _places(_AUTHENTICATION)):
-        yield Warning(
-            "A limit is by user, but request.user is not set when it is charged.",
-            hint='Put RateLimitMiddleware below AuthenticationMiddleware, or set JWTLIMIT["USER_KEY"].',
-            id="jwtlimit.W003",
-        )
+        yield _message("W003")
     if any(place > ours[0] for place in _places(_CORS)):
-        yield Warning(
-            "Refusals get no CORS headers: browsers will show scripts a network error in their place.",
-            hint="Put CorsMiddleware above RateLimitMiddleware.",
-            id="jwtlimit.W004",
-        )
+        yield _message("W004")
+
+
+def _counted_alone(engine: Engine) -> Iterator[CheckMessage]:
+    store = getattr(settings, "JWTLIMIT", {}).get("STORE") or "memory"
+    # A limiter of the application counts tokens alone.
+    if not settings.DEBUG and (store == "memory" or (engine.limits and not isinstance(store, str))):
+        yield _message("W005")
 
 
 def _places(name: str) -> Sequence[int]:
@@ -150,9 +126,10 @@ def _names(path: str) -> set[str]:
     return {path, *(f"{kind.__module__}.{kind.__qualname__}" for kind in kinds)}
 
 
-def _is_callable(handler: Any) -> bool:
+def _can_be_called(name: str) -> bool:
+    """Say whether the handler called *name* of the root URLconf can, if there is one."""
+    handler = getattr(get_resolver().urlconf_module, name, None)
     try:
-        get_callable(handler)
+        return handler is None or callable(get_callable(handler))
     except (ImportError, ViewDoesNotExist):
         return False
-    return True
