@@ -11,7 +11,8 @@ from django.utils.decorators import method_decorator
 
 from jwtlimit_core import ConfigError, Limit, Rate
 from jwtlimit_core.decoration import Decoration, LimitOptions, Owner, layers
-from jwtlimit_core.flow import run, run_async
+from jwtlimit_core.flow import Call, Flow, run, run_async
+from jwtlimit_django.answers import respond
 from jwtlimit_django.passage import Passage
 
 __all__ = ["rate_limit"]
@@ -49,33 +50,35 @@ def rate_limit(rate: Rate | str | None = None, **options: Unpack[LimitOptions]) 
 
 
 def _wrap(function: Callable[..., Any], limits: tuple[Limit, ...]) -> Callable[..., Any]:
+    def flow(args: tuple[Any, ...], kwargs: dict[str, Any], *, awaits: bool) -> Flow[Any]:
+        passage = Passage(_request_in(args, kwargs), awaits=awaits)
+        charge = partial(passage.engine.admit, limits=limits) if passage.engine.enabled else None
+        return respond(passage, charge, Call(_call, (function, args, kwargs), awaits))
+
     async def limit_async(*args: Any, **kwargs: Any) -> Any:
-        with Passage(_request_in(args, kwargs), awaits=True) as passage:
-            response = await run_async(passage.admit(limits))
-            if response is None:
-                try:
-                    response = await function(*args, **kwargs)
-                except Exception as error:
-                    await run_async(passage.fail(error))
-                    raise
-            await run_async(passage.leave(response))
-        return response
+        return await run_async(flow(args, kwargs, awaits=True))
 
     def limit(*args: Any, **kwargs: Any) -> Any:
         if _dispatches_on_loop(function, *args[:1]):
             return limit_async(*args, **kwargs)
-        with Passage(_request_in(args, kwargs), awaits=False) as passage:
-            response = run(passage.admit(limits))
-            if response is None:
-                try:
-                    response = function(*args, **kwargs)
-                except Exception as error:
-                    run(passage.fail(error))
-                    raise
-            run(passage.leave(response))
-        return response
+        try:
+            return run(flow(args, kwargs, awaits=False))
+        except _Stopped as carrier:
+            (stopped,) = carrier.args
+        raise stopped  # out here, where it gets no context that it did not have
 
     return limit_async if iscoroutinefunction(function) else limit
+
+
+class _Stopped(Exception):
+    """Carries the `StopIteration` of a view through a flow, which as a generator cannot raise it (PEP 479)."""
+
+
+def _call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    try:
+        return function(*args, **kwargs)
+    except StopIteration as error:
+        raise _Stopped(error) from error
 
 
 def _dispatches_on_loop(function: Callable[..., Any], owner: object = None) -> bool:

@@ -9,11 +9,11 @@ from django.http.response import HttpResponseBase
 from django.urls import URLResolver, get_resolver
 
 from jwtlimit_core.decoration import is_exempt
-from jwtlimit_core.flow import Call, Flow, run, run_async
+from jwtlimit_core.flow import Call, run, run_async
 from jwtlimit_core.http import Refusal
+from jwtlimit_django.answers import render_refusal, respond
 from jwtlimit_django.engine import get_engine
 from jwtlimit_django.passage import Passage
-from jwtlimit_django.refusals import render_refusal
 
 __all__ = ["RateLimitMiddleware"]
 
@@ -45,7 +45,10 @@ class RateLimitMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
         """Answer *request*, or return how to await the answer."""
-        flow = self._respond(request)
+        passage = Passage(request, awaits=self._awaits)
+        engine = passage.engine
+        is_charged = passage.outermost and engine.enabled and engine.limits and not self._is_exempt(request)
+        flow = respond(passage, engine.enter if is_charged else None, Call(self.get_response, (request,), self._awaits))
         return run_async(flow) if self._awaits else run(flow)
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponseBase | None:
@@ -53,16 +56,6 @@ class RateLimitMiddleware:
         if isinstance(exception, Refusal):
             return render_refusal(exception, request)
         return None
-
-    def _respond(self, request: HttpRequest) -> Flow[HttpResponseBase]:
-        with Passage(request, awaits=self._awaits) as passage:
-            response = None
-            if passage.outermost and passage.engine.enabled and passage.engine.limits and not self._is_exempt(request):
-                response = yield from passage.enter()
-            if response is None:
-                response = yield Call(self.get_response, (request,), self._awaits)
-            yield from passage.leave(response)
-            return response
 
     def _is_exempt(self, request: HttpRequest) -> bool:
         """Say whether the view of *request* is exempt; nothing is resolved where no view is."""

@@ -1,27 +1,24 @@
-"""The way of a request through our middleware and decorators, written once for both colours."""
+"""Django's request, as the engine looks at it, and what is kept of it on its way."""
 
-from collections.abc import Callable
-from types import TracebackType
-from typing import Self
+import os
 
-from django.core.exceptions import PermissionDenied, SuspiciousOperation
-from django.http import Http404, HttpRequest
-from django.http.response import HttpResponseBase
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.http import HttpRequest, RawPostDataException, UnreadablePostError
+from django.utils.functional import LazyObject
 
-from jwtlimit_core import Admission, Limit, LimiterUnavailable, RateLimitExceeded
-from jwtlimit_core.flow import Flow
+from jwtlimit_core import Admission, ConfigError
+from jwtlimit_core.flow import Call
+from jwtlimit_core.http import EnvironHeaders
 from jwtlimit_django.engine import get_engine
-from jwtlimit_django.refusals import is_refusal, refuse
-from jwtlimit_django.requests import View
 
 __all__ = ["Passage"]
 
-_STATUSES = {Http404: 404, PermissionDenied: 403, SuspiciousOperation: 400}
 _OPEN = "_jwtlimit"  # in a request, while one of us is around it: its admission
 
 
-class Passage:
-    """What one of us does with a request that passes it: the middleware, or a decorator.
+class Passage(EnvironHeaders):
+    """A request on its way through the middleware or a decorator, as the engine looks at it.
 
     Of several around one request, the outermost sees to the answer; all charge the one admission in ``request.jwtlimit``. It is
     new for each passage, since tests may send one request several times.
@@ -34,51 +31,82 @@ class Passage:
         ConfigError: The settings cannot work.
     """
 
-    __slots__ = ("admission", "engine", "outermost", "request", "view")
+    __slots__ = ("admission", "awaits", "engine", "method", "outermost", "path", "peer", "raw")
 
     def __init__(self, request: HttpRequest, *, awaits: bool) -> None:
-        self.request = request
+        self.raw = request
+        self.environ = request.META  # request.headers would hide what another middleware puts into META later
+        self.awaits = awaits
+        self.method = request.method or ""
+        self.path = request.path_info
+        self.peer: str = request.META.get("REMOTE_ADDR", "")
         self.engine = get_engine()
-        self.view = View(request, awaits=awaits)
         known: Admission | None = vars(request).get(_OPEN)
         self.outermost = known is None
-        self.admission = self.engine.admission(self.view) if known is None else known
-        vars(request)["jwtlimit"] = self.admission
+        self.admission = self.engine.admission(self) if known is None else known
 
-    def __enter__(self) -> Self:
-        vars(self.request)[_OPEN] = self.admission
-        return self
+    def open(self) -> None:
+        """Show the admission to the view, and to the passages inside of this one."""
+        vars(self.raw)["jwtlimit"] = vars(self.raw)[_OPEN] = self.admission
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def close(self) -> None:
+        """Let the next passage of this request, if there is one, begin anew."""
         if self.outermost:
-            del vars(self.request)[_OPEN]
+            del vars(self.raw)[_OPEN]
 
-    def enter(self) -> Flow[HttpResponseBase | None]:
-        """Charge the limits of the settings; return the answer if one of them refuses."""
-        return self._answered(self.engine.enter)
+    def body(self, most_bytes: int) -> Call:
+        """Return how to get the body."""
+        return Call(_body, (self.raw, most_bytes))
 
-    def admit(self, limits: tuple[Limit, ...]) -> Flow[HttpResponseBase | None]:
-        """Charge *limits*, unless nothing is limited now; return the answer if one of them refuses."""
-        return self._answered(self.engine.admit, limits if self.engine.enabled else ())
+    def user(self) -> Call:
+        """Return how to get the key of ``request.user``."""
+        if not hasattr(self.raw, "user"):
+            raise ConfigError(
+                "a limit is by user, and request.user is not there: put AuthenticationMiddleware before RateLimitMiddleware,"
+                ' or set JWTLIMIT["USER_KEY"] to a function of the request that returns its user'
+            )
+        user = self.raw.user
+        if self.awaits and issubclass(type(user), LazyObject):  # asked of the type: a look at the object may ask the database
+            # Not request.auser(), which knows nothing of a user whom another middleware than Django's has put there.
+            return Call(sync_to_async(_key_of), (user,), awaits=True)
+        return Call(_key_of, (user,))
 
-    def leave(self, response: object) -> Flow[None]:
-        """Put back what is wanted back, and tell in the headers of *response* how much is left."""
-        if self.outermost and isinstance(response, HttpResponseBase):  # Django complains of what else a view returns
-            if self.admission.refunds:
-                yield from self.engine.settle(self.view, self.admission, response.status_code, response.headers)
-            if not is_refusal(response):
-                for name, value in self.engine.headers(self.admission, response.status_code):
-                    response.headers[name] = value
 
-    def fail(self, error: Exception) -> Flow[None]:
-        """Put back what is wanted back where nobody of us is around who would see what Django answers to *error*."""
-        if self.outermost and self.admission.refunds:
-            status = next((status for kind, status in _STATUSES.items() if isinstance(error, kind)), 500)
-            yield from self.engine.settle(self.view, self.admission, status, {})
-
-    def _answered(self, charge: Callable[..., Flow[None]], *limits: tuple[Limit, ...]) -> Flow[HttpResponseBase | None]:
-        try:
-            yield from charge(self.view, self.admission, *limits)
-        except (RateLimitExceeded, LimiterUnavailable) as error:
-            return (yield from refuse(error, self.view))
+def _body(request: HttpRequest, most_bytes: int) -> bytes | None:
+    """Return the body of *request*, None where it is longer or gone; whoever reads it later gets it from the start."""
+    if settings.DATA_UPLOAD_MAX_MEMORY_SIZE is not None:  # above it request.body raises, and leaves the stream at its end
+        most_bytes = min(most_bytes, settings.DATA_UPLOAD_MAX_MEMORY_SIZE)
+    try:
+        if max(int(request.META.get("CONTENT_LENGTH") or 0), _buffered_bytes(request)) > most_bytes:
+            return None
+        return request.body
+    # Something has read the stream, the client is gone, or its Content-Length is no number: the view will tell.
+    except (RawPostDataException, UnreadablePostError, ValueError):
         return None
+
+
+def _buffered_bytes(request: HttpRequest) -> int:
+    """Return how long a body is that is there as a whole, as all are under ASGI; it may have come without a length."""
+    stream = request._stream
+    if not stream.seekable():
+        return 0
+    position = stream.tell()
+    size: int = stream.seek(0, os.SEEK_END)
+    stream.seek(position)
+    return size
+
+
+def _key_of(user: object) -> str | None:
+    """Return the key of *user*, None where it is nobody who was authenticated.
+
+    Raises:
+        ConfigError: Users here have no key.
+    """
+    if not getattr(user, "is_authenticated", False):
+        return None
+    key = getattr(user, "pk", None)
+    if key is None:
+        raise ConfigError(
+            f'a limit is by user, and {type(user).__name__} has no pk: set JWTLIMIT["USER_KEY"] to a function of the request'
+        )
+    return str(key)

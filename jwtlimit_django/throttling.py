@@ -47,20 +47,20 @@ class RateLimitThrottle(BaseThrottle):
             ConfigError: The class has no rate, or one that cannot work.
         """
         passage = Passage(request._request, awaits=False)
+        vars(request._request)["jwtlimit"] = passage.admission
         limit = self._limit()
         if limit is None or not passage.engine.enabled or _REFUSED in vars(view):
             return True
         try:
-            run(passage.engine.admit(passage.view, passage.admission, (limit,)))
-        except RateLimitExceeded as error:
+            run(passage.engine.admit(passage, passage.admission, (limit,)))
+        except (RateLimitExceeded, LimiterUnavailable) as error:
+            # REST framework sets them on its answer, in whatever form that is.
+            view.headers.update(passage.engine.refuse(error, passage).headers)
+            if isinstance(error, LimiterUnavailable):
+                raise _Unavailable from error
             self._wait = error.retry_after
             vars(view)[_REFUSED] = True
-            answer = passage.engine.refuse(error, passage.view)
-            view.headers.update(answer.headers)  # which REST framework sets on its answer, in whatever form that is
             return False
-        except LimiterUnavailable as error:
-            view.headers.update(passage.engine.refuse(error, passage.view).headers)
-            raise _Unavailable from error
         return True
 
     def wait(self) -> float | None:
