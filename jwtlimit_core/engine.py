@@ -133,8 +133,8 @@ class Engine:
     # Requests -------------------------------------------------------------------------------------------------
 
     def admission(self, view: RequestView) -> Admission:
-        """Return the record of a request that has not been charged yet."""
-        return Admission(view, self._reader)
+        """Return the record of a request that has not been charged yet; `enabled` is asked now, and holds for all of it."""
+        return Admission(view, self._reader, enabled=self.enabled)
 
     def enter(self, view: RequestView, admission: Admission) -> Flow[None]:
         """Charge a request to the limits of the settings: the first two phases; raises as `admit` does."""
@@ -160,7 +160,7 @@ class Engine:
             TypeError: A function of a limit returns something of another type.
             Exception: What a function of a limit raises.
         """
-        if view.method == "OPTIONS" and _is_preflight(view):
+        if not admission.enabled or (view.method == "OPTIONS" and _is_preflight(view)):
             return DONE
         met = [limit for limit in limits if limit.is_everywhere or limit.applies(view.method, view.path)]
         if not met:
@@ -216,7 +216,9 @@ class Engine:
         return self._charger.put_back(view, admission, wanted)
 
     def headers(self, admission: Admission, status: int) -> Headers:
-        """Return the headers for an answer with *status* to a request that was let pass: none if something else refused it."""
+        """Return the headers for an answer with *status*: of what was refused, or else of the limits that let it pass."""
+        if admission.refused is not None:
+            return admission.refused
         if status in _REFUSALS or not self._headers or not admission.decisions:
             return ()
         return rate_limit_headers(admission.decisions)

@@ -9,6 +9,7 @@ from jwtlimit_core.claims import Claims
 from jwtlimit_core.decision import Decision, combine
 from jwtlimit_core.errors import InvalidClaims, TokenError
 from jwtlimit_core.flow import Call
+from jwtlimit_core.http import Headers
 from jwtlimit_core.limit import Limit
 from jwtlimit_core.processor import Processor
 
@@ -72,16 +73,20 @@ class Admission:
     Attributes:
         charges: What it was charged and may get back.
         decisions: The answers of all limits that let it pass.
+        enabled: Whether anything is limited, for this request.
         refunds: Whether the answer decides on what is put back.
+        refused: The headers of the answer to what was refused, whoever answered it; None where nothing was.
         verifies: Whether there is a key to verify tokens with.
     """
 
-    __slots__ = ("_claims", "_reader", "_view", "charges", "decisions", "refunds", "verifies")
+    __slots__ = ("_claims", "_reader", "_view", "charges", "decisions", "enabled", "refunds", "refused", "verifies")
 
-    def __init__(self, view: RequestView, reader: Processor | None) -> None:
+    def __init__(self, view: RequestView, reader: Processor | None, *, enabled: bool) -> None:
         self.charges: list[Charge] = []
         self.decisions: list[Decision] = []
+        self.enabled = enabled
         self.refunds = False
+        self.refused: Headers | None = None
         self.verifies = reader is not None
         self._view = view
         self._reader = reader

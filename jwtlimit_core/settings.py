@@ -14,7 +14,7 @@ from jwtlimit_core.client_address import ClientAddresses
 from jwtlimit_core.clock import Clock
 from jwtlimit_core.config import BeforeIssue, Config, duration_s
 from jwtlimit_core.counters import Counters, InProcess, InStore
-from jwtlimit_core.engine import Engine, OnRefused
+from jwtlimit_core.engine import Engine, OnRefused, is_enabled
 from jwtlimit_core.errors import ConfigError
 from jwtlimit_core.flow import awaits
 from jwtlimit_core.limit import Limit, OnFailure, path_problems
@@ -101,6 +101,7 @@ def build_engine(
     named: Callable[[str], str] = str,
     host: Host = "both",
     knows_users: bool = True,
+    enabled: Callable[[], object] | None = None,
 ) -> Engine:
     """Make the engine that *values* describe.
 
@@ -109,6 +110,7 @@ def build_engine(
         named: What the framework makes of a name, for error messages.
         host: Whether views run on an event loop, always, never or sometimes.
         knows_users: Whether the framework has users of its own.
+        enabled: Reads ENABLED as it is now, where a framework's settings may change; by default it is what *values* say.
 
     Raises:
         ConfigError: Settings are unknown or cannot work; all of them are named.
@@ -118,12 +120,18 @@ def build_engine(
         return _NAME.sub(lambda name: named(name[0]), problem)
 
     try:
-        return _build({name: value for name, value in values.items() if value is not None}, host, knows_users, say)
+        return _build({name: value for name, value in values.items() if value is not None}, host, knows_users, enabled, say)
     except ConfigError as error:
         raise ConfigError(*map(say, error.problems)) from error.__cause__
 
 
-def _build(given: dict[str, Any], host: Host, knows_users: bool, say: Callable[[str], str]) -> Engine:
+def _build(
+    given: dict[str, Any],
+    host: Host,
+    knows_users: bool,
+    enabled: Callable[[], object] | None,
+    say: Callable[[str], str],
+) -> Engine:
     problems = list(_unknown(given))
     settings = _DEFAULTS | given
     problems += _import_all(settings)
@@ -168,7 +176,7 @@ def _build(given: dict[str, Any], host: Host, knows_users: bool, say: Callable[[
         exempt_paths=settings["EXEMPT_PATHS"],
         user_key=settings["USER_KEY"],
         headers=settings["HEADERS"],
-        enabled=settings["ENABLED"],
+        enabled=settings["ENABLED"] if enabled is None else lambda: is_enabled(enabled()),
         on_refused=settings["ON_REFUSED"],
         say=say,
     )

@@ -52,8 +52,7 @@ def rate_limit(rate: Rate | str | None = None, **options: Unpack[LimitOptions]) 
 def _wrap(function: Callable[..., Any], limits: tuple[Limit, ...]) -> Callable[..., Any]:
     def flow(args: tuple[Any, ...], kwargs: dict[str, Any], *, awaits: bool) -> Flow[Any]:
         passage = Passage(_request_in(args, kwargs), awaits=awaits)
-        charge = partial(passage.engine.admit, limits=limits) if passage.engine.enabled else None
-        return respond(passage, charge, Call(_call, (function, args, kwargs), awaits))
+        return respond(passage, partial(passage.engine.admit, limits=limits), Call(_call, (function, args, kwargs), awaits))
 
     async def limit_async(*args: Any, **kwargs: Any) -> Any:
         return await run_async(flow(args, kwargs, awaits=True))

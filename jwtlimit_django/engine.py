@@ -6,7 +6,6 @@ from django.conf import settings
 from django.core.signals import setting_changed
 
 from jwtlimit_core import AsyncProcessor, ConfigError, Engine, Processor
-from jwtlimit_core.engine import is_enabled
 from jwtlimit_core.flow import run, run_async
 from jwtlimit_core.settings import build_engine
 
@@ -70,15 +69,11 @@ def _build() -> Engine:
     values = getattr(settings, _NAME, {})
     if not isinstance(values, Mapping):
         raise ConfigError(f"{_NAME} must be a dict of settings, not {type(values).__name__}")
-    given = {str(name): value for name, value in values.items()}
-    if isinstance(given.get("ENABLED", True), bool):
-        given["ENABLED"] = _is_enabled
-    return build_engine(given, named='JWTLIMIT["{}"]'.format)
-
-
-def _is_enabled() -> bool:
-    """Look at the setting as it is now, which may have been changed in place."""
-    return is_enabled(getattr(settings, _NAME, {}).get("ENABLED"))
+    return build_engine(
+        {str(name): value for name, value in values.items()},
+        named='JWTLIMIT["{}"]'.format,
+        enabled=lambda: getattr(settings, _NAME, {}).get("ENABLED"),  # which may have been changed in place
+    )
 
 
 def _forget(*, setting: str, **_: object) -> None:

@@ -47,7 +47,7 @@ class RateLimitMiddleware:
         """Answer *request*, or return how to await the answer."""
         passage = Passage(request, awaits=self._awaits)
         engine = passage.engine
-        is_charged = passage.outermost and engine.enabled and engine.limits and not self._is_exempt(request)
+        is_charged = passage.outermost and engine.limits and not self._is_exempt(request)
         flow = respond(passage, engine.enter if is_charged else None, Call(self.get_response, (request,), self._awaits))
         return run_async(flow) if self._awaits else run(flow)
 

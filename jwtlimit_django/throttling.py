@@ -49,7 +49,7 @@ class RateLimitThrottle(BaseThrottle):
         passage = Passage(request._request, awaits=False)
         vars(request._request)["jwtlimit"] = passage.admission
         limit = self._limit()
-        if limit is None or not passage.engine.enabled or _REFUSED in vars(view):
+        if limit is None or _REFUSED in vars(view):
             return True
         try:
             run(passage.engine.admit(passage, passage.admission, (limit,)))

@@ -1,7 +1,7 @@
 """The Flask extension: it registers, and translates between Flask and the engine of the core."""
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from io import BufferedReader
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, cast
 from urllib.parse import urlencode
@@ -16,9 +16,9 @@ from jwtlimit_core import Clock, ConfigError, Processor, Rate
 from jwtlimit_core.body import Rewound
 from jwtlimit_core.config import BeforeIssue
 from jwtlimit_core.decoration import Decoration, LimitOptions, Owner, exempt, is_exempt, warn_of_limits_in_vain
-from jwtlimit_core.engine import Engine, OnRefused, is_enabled
+from jwtlimit_core.engine import Engine, OnRefused
 from jwtlimit_core.flow import Call, run
-from jwtlimit_core.http import EnvironHeaders, Headers, Refusal, kinds_of, overlaid
+from jwtlimit_core.http import EnvironHeaders, Refusal, kinds_of, overlaid
 from jwtlimit_core.http import Response as Answer
 from jwtlimit_core.limit import Limit
 from jwtlimit_core.settings import build_engine
@@ -33,26 +33,23 @@ R = TypeVar("R")
 View = TypeVar("View")
 
 _PREFIX = "JWTLIMIT_"
-_ENABLED = f"{_PREFIX}ENABLED"
 
 
 class _Passage(EnvironHeaders):
     """A request on its way through one extension, as the engine looks at it; kept in the environ, since `g` may outlive it."""
 
-    __slots__ = ("admission", "enabled", "engine", "method", "path", "peer", "raw", "refused")
+    __slots__ = ("admission", "engine", "method", "path", "peer", "raw")
 
     awaits = False
 
-    def __init__(self, request: Request, engine: Engine, config: Mapping[str, Any]) -> None:
+    def __init__(self, request: Request, engine: Engine) -> None:
         self.raw = request
         self.environ = request.environ
         self.method = request.method
         self.path = request.path
         self.peer = request.remote_addr
         self.engine = engine
-        self.enabled = is_enabled(config.get(_ENABLED))
         self.admission = engine.admission(self)
-        self.refused: Headers = ()  # what the answer to a refusal shall have
 
     def body(self, most_bytes: int) -> Call:
         return Call(_body, (self.raw, most_bytes))
@@ -99,7 +96,13 @@ class JWTLimit:
             return
         values = {name.removeprefix(_PREFIX): value for name, value in app.config.items() if name.startswith(_PREFIX)}
         values |= {name: value for name, value in self._given.items() if value is not None}
-        engine = build_engine(values, named=f"{_PREFIX}{{}}".format, host="sync", knows_users=False)
+        engine = build_engine(
+            values,
+            named=f"{_PREFIX}{{}}".format,
+            host="sync",
+            knows_users=False,
+            enabled=lambda: app.config.get(f"{_PREFIX}ENABLED"),
+        )
         app.before_request(self._entrance(app, engine))
         app.wsgi_app = self._exit(app.wsgi_app)  # type: ignore[assignment, method-assign]
         if not engines:
@@ -113,7 +116,8 @@ class JWTLimit:
         Raises:
             ConfigError: The application has no key in its settings, or was not initialised.
         """
-        return self._engine.processor(enabled=is_enabled(current_app.config.get(_ENABLED)))
+        engine = self._engine
+        return engine.processor(enabled=engine.enabled)
 
     def rate_limit(
         self, rate: Rate | str | None = None, **options: Unpack[LimitOptions]
@@ -166,8 +170,8 @@ class JWTLimit:
                 views_are_checked = True
                 warn_of_limits_in_vain(app.view_functions.values(), "put it below @app.route")
             current = _request()
-            passage = self._passage(current, app, engine)
-            if not engine.limits or not passage.enabled:
+            passage = self._passage(current, engine)
+            if not engine.limits:
                 return
             endpoint = current.endpoint
             if endpoint not in exempt:
@@ -178,15 +182,14 @@ class JWTLimit:
         return enter
 
     def _admit(self, limits: tuple[Limit, ...]) -> None:
-        passage = self._passage(_request(), current_app, None)
-        if passage.enabled:
-            run(passage.engine.admit(passage, passage.admission, limits))
+        passage = self._passage(_request(), None)
+        run(passage.engine.admit(passage, passage.admission, limits))
 
-    def _passage(self, current: Request, app: Flask, engine: Engine | None) -> _Passage:
+    def _passage(self, current: Request, engine: Engine | None) -> _Passage:
         """Return the passage of a request; it begins where nobody has asked for it before."""
         passage: _Passage | None = current.environ.get(self._key)
         if passage is None:
-            passage = current.environ[self._key] = _Passage(current, engine or self._engine, app.config)
+            passage = current.environ[self._key] = _Passage(current, engine or self._engine)
             g._get_current_object().jwtlimit = passage.admission
         return passage
 
@@ -202,7 +205,7 @@ class JWTLimit:
                     engine, admission, code = passage.engine, passage.admission, int(status[:3])
                     if admission.refunds:
                         run(engine.settle(passage, admission, code, WSGIHeaders(headers)))
-                    ours = passage.refused or engine.headers(admission, code)
+                    ours = engine.headers(admission, code)
                     headers = overlaid(headers, ours) if ours else headers
                 return start_response(status, headers, *exc_info)
 
@@ -268,11 +271,11 @@ def _answer_refusals(app: Flask) -> None:
 def _answer(error: Refusal) -> HTTPException | ResponseReturnValue:
     """Answer as the application's handler for *error* does, or its one for 429 or 503, or else with problem details."""
     engines, current = current_app.extensions["jwtlimit"].items(), _request()
-    passages = [extension._passage(current, current_app, engine) for extension, engine in engines]
+    passages = [extension._passage(current, engine) for extension, engine in engines]
     answer, *_ = [passage.engine.refuse(error, passage) for passage in passages]  # they are alike; each engine tells its hook
     handled = _handled(error, answer) if current_app.error_handler_spec else None
     for passage in passages:
-        passage.refused = answer.headers  # not before: a handler that fails is another matter
+        passage.admission.refused = answer.headers  # not before: a handler that fails is another matter
     return Response(answer.body, answer.status, content_type=answer.content_type) if handled is None else handled
 
 
