@@ -14,7 +14,7 @@ import jwtlimit_core
 from jwtlimit_core import LimiterUnavailable, RateLimitExceeded
 from jwtlimit_core.flow import awaits
 from jwtlimit_core.http import Refusal, kinds_of, refusal
-from jwtlimit_starlette.view import Visit
+from jwtlimit_starlette.passage import Passage
 
 __all__ = [
     "Answered",
@@ -61,14 +61,11 @@ def as_http(error: Refusal, answer: jwtlimit_core.Response) -> Answered:
     return made
 
 
-def answer(error: Refusal, visit: Visit | None) -> jwtlimit_core.Response:
+def answer(error: Refusal, passage: Passage | None) -> jwtlimit_core.Response:
     """Return the answer of the core to *error*, of which `on_refused` is told only once."""
     if isinstance(error, Answered):
         return error.answer
-    if visit is None:
-        return refusal(error)
-    visit.refused = visit.engine.refuse(error, visit.view)
-    return visit.refused
+    return refusal(error) if passage is None else passage.refuse(error, passage.view)
 
 
 async def respond(
@@ -130,4 +127,4 @@ def adopt(app: Any) -> None:
 
 
 async def _answer(request: Any, error: Any) -> Response:
-    return await respond(error, answer(error, Visit.of(request)), request, request.scope.get("app"))
+    return await respond(error, answer(error, Passage.of(request)), request, request.scope.get("app"))

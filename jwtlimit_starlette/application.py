@@ -1,6 +1,5 @@
 """What an application asks its middleware for: processors, and quotas given back."""
 
-import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,8 +9,8 @@ from starlette.types import ASGIApp
 from jwtlimit_core import AsyncProcessor, ConfigError, Engine, Processor
 from jwtlimit_core.flow import run_async
 from jwtlimit_starlette.middleware import RateLimitMiddleware
+from jwtlimit_starlette.passage import Passage, is_on_loop
 from jwtlimit_starlette.routes import routes_of
-from jwtlimit_starlette.view import Visit
 
 __all__ = ["get_processor", "get_sync_processor", "reset", "reset_all"]
 
@@ -24,8 +23,8 @@ def get_processor(request: HTTPConnection) -> AsyncProcessor:
     Raises:
         ConfigError: The middleware is missing, or was given no key.
     """
-    visit = _visit(request)
-    return visit.engine.async_processor(enabled=visit.enabled)
+    passage = _passage(request)
+    return passage.engine.async_processor(enabled=passage.admission.enabled)
 
 
 def get_sync_processor(request: HTTPConnection) -> Processor:
@@ -35,12 +34,10 @@ def get_sync_processor(request: HTTPConnection) -> Processor:
         ConfigError: The middleware is missing, or was given no key; or this is called on an event loop, which would wait for
             the store.
     """
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        visit = _visit(request)
-        return visit.engine.processor(enabled=visit.enabled)
-    raise ConfigError("get_sync_processor was called on an event loop: use get_processor there")
+    if is_on_loop():
+        raise ConfigError("get_sync_processor was called on an event loop: use get_processor there")
+    passage = _passage(request)
+    return passage.engine.processor(enabled=passage.admission.enabled)
 
 
 async def reset(name: str, key: str, *, where: HTTPConnection | ASGIApp) -> None:
@@ -56,7 +53,7 @@ async def reset(name: str, key: str, *, where: HTTPConnection | ASGIApp) -> None
         LimiterUnavailable: The store gave no answer.
         ConfigError: The middleware is missing.
     """
-    engines = [_visit(where).engine] if isinstance(where, HTTPConnection) else _engines(where)
+    engines = [_passage(where).engine] if isinstance(where, HTTPConnection) else _engines(where)
     for engine in engines:
         await run_async(engine.reset(name, key, on_loop=True))
 
@@ -71,11 +68,11 @@ def reset_all(app: ASGIApp) -> None:
         engine.reset_all()
 
 
-def _visit(connection: HTTPConnection) -> Visit:
-    visit = Visit.of(connection)
-    if visit is None:
+def _passage(connection: HTTPConnection) -> Passage:
+    passage = Passage.of(connection)
+    if passage is None:
         raise ConfigError(_MISSING)
-    return visit
+    return passage
 
 
 def _engines(app: ASGIApp) -> list[Engine]:

@@ -18,7 +18,7 @@ from jwtlimit_core.http import Refusal
 from jwtlimit_core.http import Response as Answer
 from jwtlimit_core.settings import build_engine
 from jwtlimit_starlette.answers import as_http, respond
-from jwtlimit_starlette.view import View, Visit
+from jwtlimit_starlette.passage import Passage, View
 
 __all__ = ["RateLimit", "rate_limit"]
 
@@ -106,32 +106,17 @@ class _Gate:
 
     async def refusal(self, connection: HTTPConnection, limits: tuple[Limit, ...]) -> tuple[Refusal, Answer] | None:
         """Charge a request to *limits*, and return why they refuse it, if they do, and the answer to that."""
-        visit = Visit.of(connection)
-        if visit is None:
-            engine, view = self._without_middleware(limits), View(connection.scope, None, connection)
-            admission = engine.admission(view)
-            connection.scope.setdefault("state", {})["jwtlimit"] = admission
-        elif visit.enabled:
-            engine, view, admission = visit.engine, View(connection.scope, visit.body, connection), visit.admission
-        else:
-            return None
+        passage = Passage.of(connection)
+        view = View(connection.scope, None if passage is None else passage.view.messages, connection)
+        if passage is None:
+            passage = Passage(self._without_middleware(limits), connection.scope, view)
         try:
-            await run_async(engine.admit(view, admission, limits))
+            await run_async(passage.engine.admit(view, passage.admission, limits))
         except (RateLimitExceeded, LimiterUnavailable) as error:
-            answer = engine.refuse(error, view)
-            if visit is not None:
-                visit.refused = answer
-            return error, answer
+            return error, passage.refuse(error, view)
         finally:
             view.release()
         return None
-
-    async def response(
-        self, connection: HTTPConnection, limits: tuple[Limit, ...], *, from_pool: bool = False
-    ) -> Response | None:
-        """Charge a request to *limits*, and return the response where they refuse it."""
-        found = await self.refusal(connection, limits)
-        return None if found is None else await respond(*found, connection, connection.scope.get("app"), from_pool=from_pool)
 
     def _without_middleware(self, limits: tuple[Limit, ...]) -> Engine:
         if self._engine is None:
@@ -148,19 +133,20 @@ class _Gate:
 def _limited(function: Callable[..., Any], limits: tuple[Limit, ...], position: int, name: str) -> Callable[..., Any]:
     gate = _Gate()
 
-    def request_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> HTTPConnection:
+    async def refuse(args: tuple[Any, ...], kwargs: dict[str, Any], *, from_pool: bool = False) -> Response | None:
         request = kwargs[name] if name in kwargs else args[position]
         if not isinstance(request, HTTPConnection):
             raise ConfigError(f"{name} of {function.__qualname__} is no request: {_ADD_REQUEST}")
-        return request
+        found = await gate.refusal(request, limits)
+        return None if found is None else await respond(*found, request, request.scope.get("app"), from_pool=from_pool)
 
     async def limit_async(*args: Any, **kwargs: Any) -> Any:
-        refused = await gate.response(request_of(args, kwargs), limits)
+        refused = await refuse(args, kwargs)
         return await function(*args, **kwargs) if refused is None else refused
 
     def limit(*args: Any, **kwargs: Any) -> Any:
         # In a thread of the pool, but the one colour of limiters here is that of the loop.
-        refused = anyio.from_thread.run(partial(gate.response, from_pool=True), request_of(args, kwargs), limits)
+        refused = anyio.from_thread.run(partial(refuse, from_pool=True), args, kwargs)
         return function(*args, **kwargs) if refused is None else refused
 
     return limit_async if awaits(function) else limit

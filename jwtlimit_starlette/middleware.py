@@ -1,17 +1,17 @@
 """The ASGI middleware: it charges a request before the application sees it, and adds the headers to its answer."""
 
-import asyncio
-from typing import NoReturn, Unpack
+from typing import Unpack
 
 from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from jwtlimit_core import ConfigError, LimiterUnavailable, RateLimitExceeded
+from jwtlimit_core.asgi import Body
 from jwtlimit_core.flow import DONE, run, run_async
 from jwtlimit_core.settings import Settings, build_engine
 from jwtlimit_starlette.answers import adopt, answer, respond
+from jwtlimit_starlette.passage import Passage, View, is_on_loop
 from jwtlimit_starlette.routes import Routes, layers
-from jwtlimit_starlette.view import Visit
 
 __all__ = ["RateLimitMiddleware"]
 
@@ -37,7 +37,7 @@ class RateLimitMiddleware:
         try:
             self.engine = build_engine({name.upper(): value for name, value in settings.items()}, named=str.lower, host="async")
         except ConfigError as error:
-            if not _is_on_loop():
+            if not is_on_loop():
                 raise
             # Starlette makes its middleware when the server asks for the first time, and servers take an error then for an
             # application without a lifespan: they are told when they ask us.
@@ -50,52 +50,52 @@ class RateLimitMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or let it pass."""
         if self._problem is not None:
-            await self._refuse_to_start(self._problem, scope, receive, send)
+            if scope["type"] == "lifespan":
+                await receive()
+                await send({"type": "lifespan.startup.failed", "message": str(self._problem)})
+            raise self._problem
         if scope["type"] == "lifespan":
             await self._live(scope, receive, send)
             return
-        visit = Visit(self.engine, scope, receive)
+        messages = Body(receive)
+        view = View(scope, messages)
+        passage = Passage(self.engine, scope, view)
+        passage.open(scope)
         try:
-            if scope["type"] == "http" and visit.enabled:
-                await self._limit(visit, scope, receive, send)
+            if scope["type"] == "http" and passage.admission.enabled:
+                await self._limit(passage, scope, messages.receive, send)
             else:
                 await self.app(scope, receive, send)
         finally:
-            visit.view.release()
+            view.release()
 
-    async def _refuse_to_start(self, problem: ConfigError, scope: Scope, receive: Receive, send: Send) -> NoReturn:
-        if scope["type"] == "lifespan":
-            await receive()
-            await send({"type": "lifespan.startup.failed", "message": str(problem)})
-        raise problem
-
-    async def _limit(self, visit: Visit, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _limit(self, passage: Passage, scope: Scope, receive: Receive, send: Send) -> None:
         app = self._wrapped or scope.get("app")  # asked now: applications below put themselves there
         started = False
 
         async def send_with_headers(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
-                if visit.admission.refunds:
-                    await visit.settle(message["status"], message.get("headers", ()))
-                message = visit.leave(message)
+                if passage.admission.refunds:
+                    await passage.settle(message["status"], message.get("headers", ()))
+                message = passage.leave(message)
                 started = True
             await send(message)
 
         try:
             if not self._routes.exempt(scope) and self.engine.limits:
-                flow = self.engine.enter(visit.view, visit.admission)
+                flow = self.engine.enter(passage.view, passage.admission)
                 if flow is not DONE:
                     await run_async(flow)
-            await self.app(scope, visit.body.receive, send_with_headers)
+            await self.app(scope, receive, send_with_headers)
         except (RateLimitExceeded, LimiterUnavailable) as error:
             if started:
                 raise
-            response = await respond(error, answer(error, visit), visit.view.raw, app)
+            response = await respond(error, answer(error, passage), passage.view.raw, app)
             await response(scope, receive, send_with_headers)
         except Exception:  # outside of here it becomes a 500, which is not sent through us
             if not started:
-                await visit.settle(500, ())
+                await passage.settle(500, ())
             raise
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -110,11 +110,3 @@ class RateLimitMiddleware:
                 await send(message)
 
         await self.app(scope, receive, send_closed)
-
-
-def _is_on_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True

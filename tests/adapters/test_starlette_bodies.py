@@ -11,9 +11,9 @@ from starlette.routing import Route
 
 from adapters.starlette_client import FORM, JSON, Answer, Sent, get, make_app, scope_of, statuses
 from jwtlimit_core import Limit
+from jwtlimit_core.asgi import Body
 from jwtlimit_core.body import MOST_BODY_BYTES
 from jwtlimit_starlette import rate_limit
-from jwtlimit_starlette.view import Body
 
 BY_USER = [Limit("login", "1/m", key="field:user")]
 ANN = [b'{"user"', b': "a', b'nn"}']

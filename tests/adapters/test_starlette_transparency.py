@@ -19,9 +19,10 @@ from starlette.routing import Mount, Route
 
 from adapters.starlette_client import Answer, Sent, ask, get, hello, make_app, make_exceeded, scope_of
 from jwtlimit_core import Admission, Limit
+from jwtlimit_core.asgi import Body
 from jwtlimit_core.testing import ManualClock
 from jwtlimit_starlette import RateLimitMiddleware, rate_limit
-from jwtlimit_starlette.view import Body, View, Visit
+from jwtlimit_starlette.passage import Passage, View
 
 ONE = [Limit("api", "1/m")]
 TEN = [Limit("api", "10/m")]
@@ -213,7 +214,7 @@ def test_request_leaves_no_garbage(settings: Any) -> None:
     app = make_app(Route("/", rate_limit("9/m")(hello)), **settings)
 
     def kept() -> set[int]:
-        return {id(each) for each in gc.get_objects() if type(each) in (View, Visit, Body, Admission)}
+        return {id(each) for each in gc.get_objects() if type(each) in (View, Passage, Body, Admission)}
 
     async def drive() -> None:
         gc.collect()

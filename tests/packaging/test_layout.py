@@ -27,7 +27,7 @@ ROWS = (
         "redis.limiters",
         "redis",
     ),
-    ("processor", "counters", "request", "request_keys", "charger"),
+    ("processor", "counters", "request", "asgi", "request_keys", "charger"),
     ("engine",),
     ("settings",),
     ("testing",),

@@ -1,0 +1,117 @@
+"""Requests and answers of ASGI: what is the same in every framework that is built on it."""
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from functools import lru_cache
+from typing import Any
+
+from jwtlimit_core.body import MOST_BODY_BYTES
+from jwtlimit_core.http import Headers, overlaid
+
+__all__ = ["Body", "Message", "Receive", "Scope", "ScopeView", "with_headers"]
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+
+
+class Body:
+    """The messages of one request, passed on one by one, and the start of its body, remembered for limits by a field.
+
+    What is looked at before the application asked for it is kept for it, whatever it is.
+    """
+
+    __slots__ = ("_chunks", "_early", "_receive", "_size", "_whole")
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._early: list[Message] = []  # seen by us, but not by the application yet
+        self._chunks: list[bytes] = []
+        self._size = 0
+        self._whole = False
+
+    async def receive(self) -> Message:
+        """Return the next message for the application."""
+        return self._early.pop(0) if self._early else await self._next()
+
+    async def read(self, most_bytes: int) -> bytes | None:
+        """Return the whole body; None where it is longer than *most_bytes*, or the client left."""
+        while not self._whole and self._size <= most_bytes:
+            message = await self._next()
+            self._early.append(message)
+            if message["type"] == "http.disconnect":
+                return None
+        return b"".join(self._chunks) if self._size <= most_bytes else None
+
+    def reader(self) -> Receive:
+        """Return a `receive` that takes nothing away from the application; to be used before that is called."""
+        position = 0
+
+        async def receive() -> Message:
+            nonlocal position
+            if position == len(self._early):
+                self._early.append(await self._next())
+            position += 1
+            return self._early[position - 1]
+
+        return receive
+
+    async def _next(self) -> Message:
+        message = await self._receive()
+        if message["type"] == "http.request":
+            chunk = message.get("body", b"")
+            self._size += len(chunk)
+            self._chunks.append(chunk)
+            if self._size > MOST_BODY_BYTES:
+                self._chunks.clear()
+            self._whole = not message.get("more_body", False)
+        return message
+
+
+class ScopeView:
+    """The head of a request as its scope has it: an HTTP request, or the handshake of a WebSocket.
+
+    Args:
+        scope: What the server says of the request. Applications below change it, so it is read now.
+    """
+
+    __slots__ = ("_headers", "method", "path", "peer")
+
+    awaits = True
+
+    def __init__(self, scope: Scope) -> None:
+        self._headers = scope["headers"]
+        self.method: str = scope.get("method", "GET").upper()  # as sent, from some servers; a WebSocket begins with a GET
+        self.path = path = scope["path"]
+        root = scope.get("root_path")
+        if root and path.startswith(root) and path[len(root) : len(root) + 1] in ("", "/"):
+            self.path = path[len(root) :]
+        client = scope.get("client")
+        self.peer: str | None = client[0] if client else None
+
+    def header(self, name: str) -> str | None:
+        """Return the value of a header."""
+        wanted = _raw_name(name)
+        for key, value in self._headers:
+            if key == wanted:
+                text: str = value.decode("latin-1")
+                return text
+        return None
+
+    def header_lines(self, name: str) -> list[str]:
+        """Return the values of all its lines."""
+        wanted = _raw_name(name)
+        return [value.decode("latin-1") for key, value in self._headers if key == wanted]
+
+
+def with_headers(message: Message, headers: Headers) -> Message:
+    """Return the *message* with which an answer begins, with *headers* in place of those of the same names."""
+    if not headers:
+        return message
+    raw = [(_raw_name(name), value.encode("latin-1")) for name, value in headers]
+    return {**message, "headers": overlaid(message.get("headers", ()), raw)}
+
+
+@lru_cache(1_000)
+def _raw_name(header: str) -> bytes:
+    """Return a name as ASGI has it, of a header of ours or of a limit."""
+    return header.lower().encode("latin-1")
