@@ -102,15 +102,15 @@ class Engine:
 
     # Tokens ---------------------------------------------------------------------------------------------------
 
-    def processor(self, *, enabled: bool = True) -> Processor:
-        """Return the processor that limits, or with *enabled* False the one that does not.
+    def processor(self, *, enabled: bool | None = None) -> Processor:
+        """Return the processor that limits, or with *enabled* False the one that does not; by default, as it is set now.
 
         Raises:
             ConfigError: No key was configured, or what was configured needs an event loop.
         """
         return cast("Processor", self._processor(Processor, enabled))
 
-    def async_processor(self, *, enabled: bool = True) -> AsyncProcessor:
+    def async_processor(self, *, enabled: bool | None = None) -> AsyncProcessor:
         """Return the same for code on an event loop.
 
         Raises:
@@ -118,8 +118,10 @@ class Engine:
         """
         return cast("AsyncProcessor", self._processor(AsyncProcessor, enabled))
 
-    def _processor(self, kind: type[Processor] | type[AsyncProcessor], enabled: bool) -> Processor | AsyncProcessor:
+    def _processor(self, kind: type[Processor] | type[AsyncProcessor], enabled: bool | None) -> Processor | AsyncProcessor:
         on_loop = kind is AsyncProcessor
+        if enabled is None:
+            enabled = self.enabled
         known = self._processors.get((on_loop, enabled))
         if known is not None:
             return cast("Processor | AsyncProcessor", known)

@@ -211,7 +211,7 @@ def _try_out(engine: Engine, host: Host, knows_users: bool) -> None:
         raise ConfigError(*problems)
     if engine.config is not None and host != "both":
         try:
-            engine.processor() if host == "sync" else engine.async_processor()
+            engine.processor(enabled=True) if host == "sync" else engine.async_processor(enabled=True)
         except ConfigError as error:
             raise ConfigError(*(_in_settings(problem) for problem in error.problems)) from error
     for limit in engine.limits:

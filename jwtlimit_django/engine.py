@@ -31,8 +31,7 @@ def get_processor() -> Processor:
     Raises:
         ConfigError: No key is in the settings, or they cannot work.
     """
-    engine = get_engine()
-    return engine.processor(enabled=engine.enabled)
+    return get_engine().processor()
 
 
 def get_async_processor() -> AsyncProcessor:
@@ -41,8 +40,7 @@ def get_async_processor() -> AsyncProcessor:
     Raises:
         ConfigError: As above; or the store is a limiter of your own that would stall the event loop.
     """
-    engine = get_engine()
-    return engine.async_processor(enabled=engine.enabled)
+    return get_engine().async_processor()
 
 
 def reset(name: str, key: str) -> None:

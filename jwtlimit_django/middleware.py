@@ -60,13 +60,10 @@ class RateLimitMiddleware:
     def _is_exempt(self, request: HttpRequest) -> bool:
         """Say whether the view of *request* is exempt; nothing is resolved where no view is."""
         urlconf = getattr(request, "urlconf", None) or settings.ROOT_URLCONF
-        known = self._has_exempt.get(urlconf)
-        if known is None:
-            known = self._has_exempt[urlconf] = _has_exempt(get_resolver(urlconf))
-        if not known:
-            return False
+        if urlconf not in self._has_exempt:
+            self._has_exempt[urlconf] = _has_exempt(get_resolver(urlconf))
         try:
-            return _is_exempt(get_resolver(urlconf).resolve(request.path_info).func)
+            return self._has_exempt[urlconf] and _is_exempt(get_resolver(urlconf).resolve(request.path_info).func)
         except Http404:
             return False
 

@@ -116,8 +116,7 @@ class JWTLimit:
         Raises:
             ConfigError: The application has no key in its settings, or was not initialised.
         """
-        engine = self._engine
-        return engine.processor(enabled=engine.enabled)
+        return self._engine.processor()
 
     def rate_limit(
         self, rate: Rate | str | None = None, **options: Unpack[LimitOptions]

@@ -10,10 +10,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
-import jwtlimit_core
 from jwtlimit_core import LimiterUnavailable, RateLimitExceeded
 from jwtlimit_core.flow import awaits
 from jwtlimit_core.http import Refusal, kinds_of, refusal
+from jwtlimit_core.http import Response as Answer
 from jwtlimit_starlette.passage import Passage
 
 __all__ = [
@@ -31,9 +31,9 @@ __all__ = [
 class Answered(HTTPException):
     """A refusal that is answered rightly by whoever knows of `HTTPException` alone; its answer was found already."""
 
-    answer: jwtlimit_core.Response
+    answer: Answer
 
-    def __init__(self, error: Refusal, answer: jwtlimit_core.Response) -> None:
+    def __init__(self, error: Refusal, answer: Answer) -> None:
         HTTPException.__init__(self, answer.status, answer.detail, dict(answer.headers))
         vars(self).update(vars(error), answer=answer)
 
@@ -50,27 +50,24 @@ class ServiceUnavailable(LimiterUnavailable, Answered):
     __init__ = Answered.__init__
 
 
-def as_http(error: Refusal, answer: jwtlimit_core.Response) -> Answered:
+def as_http(error: Refusal, answer: Answer) -> Answered:
     """Return *error* as an `HTTPException` that is one of its own kind, too."""
     if isinstance(error, Answered):
         return error
-    made: Answered = (
-        TooManyRequests(error, answer) if isinstance(error, RateLimitExceeded) else ServiceUnavailable(error, answer)
-    )
+    kind = TooManyRequests if isinstance(error, RateLimitExceeded) else ServiceUnavailable
+    made: Answered = kind(error, answer)
     made.__cause__ = error
     return made
 
 
-def answer(error: Refusal, passage: Passage | None) -> jwtlimit_core.Response:
+def answer(error: Refusal, passage: Passage | None) -> Answer:
     """Return the answer of the core to *error*, of which `on_refused` is told only once."""
     if isinstance(error, Answered):
         return error.answer
     return refusal(error) if passage is None else passage.refuse(error, passage.view)
 
 
-async def respond(
-    error: Refusal, found: jwtlimit_core.Response, request: HTTPConnection, app: Any, *, from_pool: bool = False
-) -> Response:
+async def respond(error: Refusal, found: Answer, request: HTTPConnection, app: Any, *, from_pool: bool = False) -> Response:
     """Return the response to *error* that the handlers of *app* make, or else the one of the core; both with our headers.
 
     With *from_pool* a thread of the pool waits for it. A plain handler gets one beyond the pool then: if all threads of that
@@ -90,9 +87,7 @@ async def respond(
     return response
 
 
-def _handler(
-    error: Refusal, found: jwtlimit_core.Response, handlers: Any
-) -> tuple[Callable[[Any, Any], Any] | None, Exception]:
+def _handler(error: Refusal, found: Answer, handlers: Any) -> tuple[Callable[[Any, Any], Any] | None, Exception]:
     """Return the application's own handler for *error*, and what it takes."""
     for kind in kinds_of(error):
         handler = handlers.get(kind)
