@@ -4,38 +4,17 @@ A limit by a field holds only if it sees the value that the view sees. So a body
 fields: one that is not UTF-8, repeats the field, separates by ``;``, has too many, or is of another type.
 """
 
-from io import BytesIO, RawIOBase
-from typing import Any
 from urllib.parse import parse_qsl
 
 from jwtlimit_core.strict_json import loads_object
 
-__all__ = ["MOST_BODY_BYTES", "Rewound", "body_field", "has_fields"]
+__all__ = ["MOST_BODY_BYTES", "body_field", "has_fields"]
 
 MOST_BODY_BYTES = 65_536
 
 _MOST_FIELDS = 1_000
 _FORM = "application/x-www-form-urlencoded"
 _JSON = "application/json"
-
-
-class Rewound(RawIOBase):
-    """A stream whose *start* has been read already, and which begins with it again."""
-
-    def __init__(self, start: bytes, rest: Any) -> None:
-        super().__init__()
-        self._start = BytesIO(start)
-        self._rest = rest
-
-    def readable(self) -> bool:
-        """Say that it can be read."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Read as much as there is at once."""
-        read: bytes = self._start.read(len(buffer)) or self._rest.read(len(buffer))
-        buffer[: len(read)] = read
-        return len(read)
 
 
 def has_fields(content_type: str | None) -> bool:

@@ -5,7 +5,7 @@ structured fields (RFC 9651) with the names of draft-ietf-httpapi-ratelimit-head
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, AnyStr
@@ -15,7 +15,7 @@ from jwtlimit_core.decision import Decision, RateLimitExceeded
 from jwtlimit_core.errors import LimiterUnavailable
 from jwtlimit_core.rate import Rate
 
-__all__ = ["EnvironHeaders", "Headers", "Refusal", "Response", "kinds_of", "overlaid", "rate_limit_headers", "refusal"]
+__all__ = ["Headers", "Refusal", "Response", "kinds_of", "overlaid", "rate_limit_headers", "refusal"]
 
 Headers = tuple[tuple[str, str], ...]
 Refusal = RateLimitExceeded | LimiterUnavailable
@@ -42,28 +42,6 @@ class Response:
     detail: str
     body: bytes
     content_type: str = "application/problem+json"
-
-
-class EnvironHeaders:
-    """The headers of a request as the environ of WSGI has them, as it is now; lines of one name stand joined there.
-
-    Attributes:
-        environ: The environ.
-    """
-
-    __slots__ = ("environ",)
-
-    environ: Mapping[str, Any]
-
-    def header(self, name: str) -> str | None:
-        """Return the value of a header, None where the request has none."""
-        value: str | None = self.environ.get(_environ_name(name))
-        return value
-
-    def header_lines(self, name: str) -> Sequence[str]:
-        """Return that value alone."""
-        value = self.environ.get(_environ_name(name))
-        return () if value is None else (value,)
 
 
 def refusal(error: Refusal) -> Response:
@@ -152,13 +130,6 @@ def _policy(name: str, rate: Rate) -> tuple[str, str]:
     window = f";w={window_s}" if not rest and window_s <= _LARGEST_INTEGER else ""
     quoted = _quoted(name)
     return quoted, f"{quoted};q={rate.burst}{window}"
-
-
-@lru_cache(1_000)
-def _environ_name(header: str) -> str:
-    """Return the name by which the environ has a *header* (PEP 3333, RFC 3875 section 4.1.18)."""
-    name = header.upper().replace("-", "_")
-    return name if name in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{name}"
 
 
 def _seconds(ns: int) -> int:

@@ -9,7 +9,7 @@ from django.utils.functional import LazyObject
 
 from jwtlimit_core import Admission, ConfigError
 from jwtlimit_core.flow import Call
-from jwtlimit_core.http import EnvironHeaders
+from jwtlimit_core.wsgi import EnvironHeaders
 from jwtlimit_django.engine import get_engine
 
 __all__ = ["Passage"]

@@ -13,15 +13,15 @@ from werkzeug.exceptions import HTTPException, ServiceUnavailable, TooManyReques
 from werkzeug.wsgi import get_input_stream
 
 from jwtlimit_core import Clock, ConfigError, Processor, Rate
-from jwtlimit_core.body import Rewound
 from jwtlimit_core.config import BeforeIssue
 from jwtlimit_core.decoration import Decoration, LimitOptions, Owner, exempt, is_exempt, warn_of_limits_in_vain
 from jwtlimit_core.engine import Engine, OnRefused
 from jwtlimit_core.flow import Call, run
-from jwtlimit_core.http import EnvironHeaders, Refusal, kinds_of, overlaid
+from jwtlimit_core.http import Refusal, kinds_of, overlaid
 from jwtlimit_core.http import Response as Answer
 from jwtlimit_core.limit import Limit
 from jwtlimit_core.settings import build_engine
+from jwtlimit_core.wsgi import EnvironHeaders, Rewound
 
 __all__ = ["JWTLimit"]
 

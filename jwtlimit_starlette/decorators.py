@@ -86,11 +86,7 @@ def rate_limit(rate: Rate | str | None = None, **options: Unpack[LimitOptions]) 
     def decorate(endpoint: Callable[P, R]) -> Callable[P, R]:
         signature = _signature(endpoint)
         position, name = _request_parameter(endpoint, signature)
-
-        def wrap(function: Callable[..., Any], limits: tuple[Limit, ...]) -> Callable[..., Any]:
-            return _limited(function, limits, position, name)
-
-        wrapper = decoration.of(endpoint, wrap, on_loop=True)
+        wrapper = decoration.of(endpoint, partial(_limited, position=position, name=name), on_loop=True)
         # Older versions of FastAPI look for what strings among annotations name in the module of the wrapper.
         wrapper.__signature__ = signature  # type: ignore[attr-defined]
         return cast("Callable[P, R]", wrapper)

@@ -1,12 +1,10 @@
 """Fields of bodies: what every reader would find, or nothing."""
 
-from io import BufferedReader, BytesIO
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jwtlimit_core.body import Rewound, body_field, has_fields
+from jwtlimit_core.body import body_field, has_fields
 
 FORM = "application/x-www-form-urlencoded"
 JSON = "application/json"
@@ -79,16 +77,3 @@ def test_field_of_any_body_is_a_text_or_none(body: bytes, content_type: str) -> 
 )
 def test_has_fields_tells_by_the_type_alone(content_type: str, expected: bool) -> None:
     assert has_fields(content_type) is expected
-
-
-@given(content=st.binary(max_size=40), at=st.integers(0, 40), sizes=st.lists(st.integers(1, 9), max_size=9))
-def test_rewound_stream_reads_as_the_whole(content: bytes, at: int, sizes: list[int]) -> None:
-    rest = BytesIO(content)
-    stream = BufferedReader(Rewound(rest.read(at), rest))
-    pieces = [stream.read(size) for size in sizes]
-    assert b"".join(pieces) + stream.read() == content
-
-
-def test_rewound_stream_reads_line_by_line() -> None:
-    rest = BytesIO(b"one\ntwo\nthree")
-    assert list(BufferedReader(Rewound(rest.read(5), rest))) == [b"one\n", b"two\n", b"three"]

@@ -13,7 +13,7 @@ PACKAGES = ("jwtlimit_core", "jwtlimit_django", "jwtlimit_flask", "jwtlimit_star
 # Each module imports only what stands in a row above it, or to its left in its own row.
 ROWS = (
     ("clock", "errors", "rate", "decision", "provider", "flow"),
-    ("strict_json", "claims", "keys", "bucket", "eviction", "tokens", "http", "client_address", "body"),
+    ("strict_json", "claims", "keys", "bucket", "eviction", "tokens", "http", "client_address", "body", "wsgi"),
     ("limit", "config", "decoration"),
     ("turn", "limiter"),
     ("spend",),

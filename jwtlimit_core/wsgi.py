@@ -1,0 +1,56 @@
+"""Requests of WSGI: what is the same in every framework that is built on it."""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from io import BytesIO, RawIOBase
+from typing import Any
+
+__all__ = ["EnvironHeaders", "Rewound"]
+
+
+class EnvironHeaders:
+    """The headers of a request as the environ of WSGI has them, as it is now; lines of one name stand joined there.
+
+    Attributes:
+        environ: The environ.
+    """
+
+    __slots__ = ("environ",)
+
+    environ: Mapping[str, Any]
+
+    def header(self, name: str) -> str | None:
+        """Return the value of a header, None where the request has none."""
+        value: str | None = self.environ.get(_environ_name(name))
+        return value
+
+    def header_lines(self, name: str) -> Sequence[str]:
+        """Return that value alone."""
+        value = self.environ.get(_environ_name(name))
+        return () if value is None else (value,)
+
+
+class Rewound(RawIOBase):
+    """A stream whose *start* has been read already, and which begins with it again."""
+
+    def __init__(self, start: bytes, rest: Any) -> None:
+        super().__init__()
+        self._start = BytesIO(start)
+        self._rest = rest
+
+    def readable(self) -> bool:
+        """Say that it can be read."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read as much as there is at once."""
+        read: bytes = self._start.read(len(buffer)) or self._rest.read(len(buffer))
+        buffer[: len(read)] = read
+        return len(read)
+
+
+@lru_cache(1_000)
+def _environ_name(header: str) -> str:
+    """Return the name by which the environ has a *header* (PEP 3333, RFC 3875 section 4.1.18)."""
+    name = header.upper().replace("-", "_")
+    return name if name in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{name}"

@@ -1,0 +1,46 @@
+"""Requests of ASGI as their scope shows them, and headers on the message with which an answer begins."""
+
+from typing import Any
+
+import pytest
+
+from jwtlimit_core.asgi import ScopeView, with_headers
+
+
+def view(**scope: Any) -> ScopeView:
+    return ScopeView({"method": "GET", "path": "/", "headers": [], **scope})
+
+
+@pytest.mark.parametrize(
+    ("root_path", "path", "expected"),
+    [
+        ("", "/api/a", "/api/a"),
+        ("/api", "/api/a", "/a"),
+        ("/api", "/api", ""),
+        ("/api", "/apis", "/apis"),
+        ("/api", "/a", "/a"),  # of a server that leaves it out
+    ],
+)
+def test_scope_view_has_the_path_below_the_root(root_path: str, path: str, expected: str) -> None:
+    assert view(root_path=root_path, path=path).path == expected
+
+
+def test_scope_view_of_what_the_scope_leaves_out() -> None:
+    handshake = ScopeView({"type": "websocket", "path": "/", "headers": []})
+    assert (handshake.method, handshake.peer) == ("GET", None)
+    assert (view(method="post").method, view(client=("192.0.2.1", 7)).peer) == ("POST", "192.0.2.1")
+
+
+def test_scope_view_has_the_first_of_a_header_and_all_its_lines() -> None:
+    seen = view(headers=[(b"x-a", b"1"), (b"x-b", b"\xe9"), (b"x-a", b"2")])
+    assert (seen.header("X-A"), seen.header_lines("X-A")) == ("1", ["1", "2"])
+    assert (seen.header("x-b"), seen.header("x-c"), seen.header_lines("x-c")) == ("\xe9", None, [])
+
+
+def test_with_headers_takes_the_place_of_those_of_the_same_names_and_leaves_the_message_alone() -> None:
+    message = {"type": "http.response.start", "status": 429, "headers": [(b"Retry-After", b"9"), (b"x", b"y")]}
+    assert with_headers(message, ()) is message
+    answer = with_headers(message, (("Retry-After", "3"),))
+    assert answer == {**message, "headers": [(b"x", b"y"), (b"retry-after", b"3")]}
+    assert message["headers"] == [(b"Retry-After", b"9"), (b"x", b"y")]
+    assert with_headers({"status": 200}, (("A", "b"),))["headers"] == [(b"a", b"b")]

@@ -1,0 +1,29 @@
+"""Requests of WSGI: the stream that was read before, and headers as the environ has them."""
+
+from io import BufferedReader, BytesIO
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jwtlimit_core.wsgi import EnvironHeaders, Rewound
+
+
+@given(content=st.binary(max_size=40), at=st.integers(0, 40), sizes=st.lists(st.integers(1, 9), max_size=9))
+def test_rewound_stream_reads_as_the_whole(content: bytes, at: int, sizes: list[int]) -> None:
+    rest = BytesIO(content)
+    stream = BufferedReader(Rewound(rest.read(at), rest))
+    pieces = [stream.read(size) for size in sizes]
+    assert b"".join(pieces) + stream.read() == content
+
+
+def test_rewound_stream_reads_line_by_line() -> None:
+    rest = BytesIO(b"one\ntwo\nthree")
+    assert list(BufferedReader(Rewound(rest.read(5), rest))) == [b"one\n", b"two\n", b"three"]
+
+
+def test_environ_headers_are_those_of_the_environ_as_it_is_now() -> None:
+    headers = EnvironHeaders()
+    headers.environ = {"HTTP_X_API_KEY": "k", "CONTENT_TYPE": "text/plain"}
+    assert (headers.header("x-api-key"), headers.header_lines("X-API-Key")) == ("k", ("k",))
+    assert headers.header("Content-Type") == "text/plain"
+    assert (headers.header("Origin"), headers.header_lines("Origin")) == (None, ())
