@@ -50,18 +50,18 @@ def rate_limit(rate: Rate | str | None = None, **options: Unpack[LimitOptions]) 
 
 
 def _wrap(function: Callable[..., Any], limits: tuple[Limit, ...]) -> Callable[..., Any]:
-    def flow(args: tuple[Any, ...], kwargs: dict[str, Any], *, awaits: bool) -> Flow[Any]:
-        passage = Passage(_request_in(args, kwargs), awaits=awaits)
-        return respond(passage, partial(passage.engine.admit, limits=limits), Call(_call, (function, args, kwargs), awaits))
+    def flow(call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Flow[Any]:
+        passage = Passage(_request_in(args, kwargs), awaits=call.awaits)
+        return respond(passage, partial(passage.engine.admit, limits=limits), call)
 
     async def limit_async(*args: Any, **kwargs: Any) -> Any:
-        return await run_async(flow(args, kwargs, awaits=True))
+        return await run_async(flow(Call(partial(function, *args, **kwargs), awaits=True), args, kwargs))
 
     def limit(*args: Any, **kwargs: Any) -> Any:
         if _dispatches_on_loop(function, *args[:1]):
             return limit_async(*args, **kwargs)
         try:
-            return run(flow(args, kwargs, awaits=False))
+            return run(flow(Call(_call, (function, args, kwargs)), args, kwargs))
         except _Stopped as carrier:
             (stopped,) = carrier.args
         raise stopped  # out here, where it gets no context that it did not have
