@@ -20,7 +20,7 @@ __all__ = ["rate_limit"]
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_owner = Owner()  # it only names limits; all decorated views of a process are one application's
+_OWNER = Owner()  # it only names limits; all decorated views of a process are one application's
 
 
 def rate_limit(rate: Rate | str | None = None, **options: Unpack[LimitOptions]) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -36,7 +36,7 @@ def rate_limit(rate: Rate | str | None = None, **options: Unpack[LimitOptions]) 
     Raises:
         ConfigError: A value cannot work.
     """
-    decoration = Decoration(_owner, rate, options)
+    decoration = Decoration(_OWNER, rate, options)
 
     def decorate(view: Callable[P, R]) -> Callable[P, R]:
         if inspect.isclass(view):

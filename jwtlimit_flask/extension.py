@@ -262,12 +262,12 @@ def _answer_refusals(app: Flask) -> None:
 
     def handle_user_exception(*arguments: Any) -> HTTPException | ResponseReturnValue:
         error = arguments[-1]  # later versions of Flask put their context before it
-        return _answer(error) if isinstance(error, Refusal) else inner(*arguments)
+        return _refuse(error) if isinstance(error, Refusal) else inner(*arguments)
 
     app.handle_user_exception = handle_user_exception  # type: ignore[assignment, method-assign]
 
 
-def _answer(error: Refusal) -> HTTPException | ResponseReturnValue:
+def _refuse(error: Refusal) -> HTTPException | ResponseReturnValue:
     """Answer as the application's handler for *error* does, or its one for 429 or 503, or else with problem details."""
     engines, current = current_app.extensions["jwtlimit"].items(), _request()
     passages = [extension._passage(current, engine) for extension, engine in engines]

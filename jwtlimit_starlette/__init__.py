@@ -2,8 +2,8 @@
 
 from jwtlimit_core.decoration import exempt
 from jwtlimit_starlette.answers import add_exception_handlers
-from jwtlimit_starlette.application import get_processor, get_sync_processor, reset, reset_all
 from jwtlimit_starlette.decorators import RateLimit, rate_limit
+from jwtlimit_starlette.engine import get_processor, get_sync_processor, reset, reset_all
 from jwtlimit_starlette.middleware import RateLimitMiddleware
 
 __all__ = [

@@ -24,7 +24,7 @@ __all__ = [
     "adopt",
     "answer",
     "as_http",
-    "respond",
+    "refuse",
 ]
 
 
@@ -67,7 +67,7 @@ def answer(error: Refusal, passage: Passage | None) -> Answer:
     return refusal(error) if passage is None else passage.refuse(error, passage.view)
 
 
-async def respond(error: Refusal, found: Answer, request: HTTPConnection, app: Any, *, from_pool: bool = False) -> Response:
+async def refuse(error: Refusal, found: Answer, request: HTTPConnection, app: Any, *, from_pool: bool = False) -> Response:
     """Return the response to *error* that the handlers of *app* make, or else the one of the core; both with our headers.
 
     With *from_pool* a thread of the pool waits for it. A plain handler gets one beyond the pool then: if all threads of that
@@ -122,4 +122,4 @@ def adopt(app: Any) -> None:
 
 
 async def _answer(request: Any, error: Any) -> Response:
-    return await respond(error, answer(error, Passage.of(request)), request, request.scope.get("app"))
+    return await refuse(error, answer(error, Passage.of(request)), request, request.scope.get("app"))

@@ -17,7 +17,7 @@ from jwtlimit_core.flow import awaits, run_async
 from jwtlimit_core.http import Refusal
 from jwtlimit_core.http import Response as Answer
 from jwtlimit_core.settings import build_engine
-from jwtlimit_starlette.answers import as_http, respond
+from jwtlimit_starlette.answers import as_http, refuse
 from jwtlimit_starlette.passage import Passage, View
 
 __all__ = ["RateLimit", "rate_limit"]
@@ -86,7 +86,7 @@ def rate_limit(rate: Rate | str | None = None, **options: Unpack[LimitOptions]) 
     def decorate(endpoint: Callable[P, R]) -> Callable[P, R]:
         signature = _signature(endpoint)
         position, name = _request_parameter(endpoint, signature)
-        wrapper = decoration.of(endpoint, partial(_limited, position=position, name=name), on_loop=True)
+        wrapper = decoration.of(endpoint, partial(_wrap, position=position, name=name), on_loop=True)
         # Older versions of FastAPI look for what strings among annotations name in the module of the wrapper.
         wrapper.__signature__ = signature  # type: ignore[attr-defined]
         return cast("Callable[P, R]", wrapper)
@@ -126,23 +126,23 @@ class _Gate:
         return self._engine
 
 
-def _limited(function: Callable[..., Any], limits: tuple[Limit, ...], position: int, name: str) -> Callable[..., Any]:
+def _wrap(function: Callable[..., Any], limits: tuple[Limit, ...], position: int, name: str) -> Callable[..., Any]:
     gate = _Gate()
 
-    async def refuse(args: tuple[Any, ...], kwargs: dict[str, Any], *, from_pool: bool = False) -> Response | None:
+    async def charge(args: tuple[Any, ...], kwargs: dict[str, Any], *, from_pool: bool = False) -> Response | None:
         request = kwargs[name] if name in kwargs else args[position]
         if not isinstance(request, HTTPConnection):
             raise ConfigError(f"{name} of {function.__qualname__} is no request: {_ADD_REQUEST}")
         found = await gate.refusal(request, limits)
-        return None if found is None else await respond(*found, request, request.scope.get("app"), from_pool=from_pool)
+        return None if found is None else await refuse(*found, request, request.scope.get("app"), from_pool=from_pool)
 
     async def limit_async(*args: Any, **kwargs: Any) -> Any:
-        refused = await refuse(args, kwargs)
+        refused = await charge(args, kwargs)
         return await function(*args, **kwargs) if refused is None else refused
 
     def limit(*args: Any, **kwargs: Any) -> Any:
         # In a thread of the pool, but the one colour of limiters here is that of the loop.
-        refused = anyio.from_thread.run(partial(refuse, from_pool=True), args, kwargs)
+        refused = anyio.from_thread.run(partial(charge, from_pool=True), args, kwargs)
         return function(*args, **kwargs) if refused is None else refused
 
     return limit_async if awaits(function) else limit

@@ -9,7 +9,7 @@ from jwtlimit_core import ConfigError, LimiterUnavailable, RateLimitExceeded
 from jwtlimit_core.asgi import Body
 from jwtlimit_core.flow import DONE, run, run_async
 from jwtlimit_core.settings import Settings, build_engine
-from jwtlimit_starlette.answers import adopt, answer, respond
+from jwtlimit_starlette.answers import adopt, answer, refuse
 from jwtlimit_starlette.passage import Passage, View, is_on_loop
 from jwtlimit_starlette.routes import Routes, layers
 
@@ -91,7 +91,7 @@ class RateLimitMiddleware:
         except (RateLimitExceeded, LimiterUnavailable) as error:
             if started:
                 raise
-            response = await respond(error, answer(error, passage), passage.view.raw, app)
+            response = await refuse(error, answer(error, passage), passage.view.raw, app)
             await response(scope, receive, send_with_headers)
         except Exception:  # outside of here it becomes a 500, which is not sent through us
             if not started:

@@ -1,4 +1,4 @@
-"""What an application asks its middleware for: processors, and quotas given back."""
+"""The engine of an application's middleware: its processors, and what is done with it by hand."""
 
 from collections.abc import Iterator
 from typing import Any
