@@ -120,13 +120,15 @@ def build_engine(
         return _NAME.sub(lambda name: named(name[0]), problem)
 
     try:
-        return _build({name: value for name, value in values.items() if value is not None}, host, knows_users, enabled, say)
+        given = {name: value for name, value in values.items() if value is not None}
+        return _build(given, host=host, knows_users=knows_users, enabled=enabled, say=say)
     except ConfigError as error:
         raise ConfigError(*map(say, error.problems)) from error.__cause__
 
 
 def _build(
     given: dict[str, Any],
+    *,
     host: Host,
     knows_users: bool,
     enabled: Callable[[], object] | None,
