@@ -5,6 +5,8 @@ from functools import lru_cache
 from typing import Any
 
 from jwtlimit_core.body import MOST_BODY_BYTES
+from jwtlimit_core.errors import ConfigError
+from jwtlimit_core.flow import Call
 from jwtlimit_core.http import Headers, overlaid
 
 __all__ = ["Body", "Message", "Receive", "Scope", "ScopeView", "with_headers"]
@@ -68,17 +70,29 @@ class Body:
 
 
 class ScopeView:
-    """The head of a request as its scope has it: an HTTP request, or the handshake of a WebSocket.
+    """A request as its scope has it: an HTTP request, or the handshake of a WebSocket.
+
+    A framework adds `raw`, and the users that it knows.
 
     Args:
-        scope: What the server says of the request. Applications below change it, so it is read now.
+        scope: What the server says of it, and for an endpoint what the applications above do. Applications below change it, so
+            it is read now.
+        messages: The rest of it; None where no middleware has them.
+        raw: The framework's own object, where it is known.
+
+    Attributes:
+        scope: The same; None when the request is over.
+        messages: The same.
     """
 
-    __slots__ = ("_headers", "method", "path", "peer")
+    __slots__ = ("_headers", "_raw", "messages", "method", "path", "peer", "scope")
 
     awaits = True
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: Scope, messages: Body | None, raw: Any = None) -> None:
+        self.scope: Scope | None = scope
+        self.messages = messages
+        self._raw = raw
         self._headers = scope["headers"]
         self.method: str = scope.get("method", "GET").upper()  # as sent, from some servers; a WebSocket begins with a GET
         self.path = path = scope["path"]
@@ -101,6 +115,22 @@ class ScopeView:
         """Return the values of all its lines."""
         wanted = _raw_name(name)
         return [value.decode("latin-1") for key, value in self._headers if key == wanted]
+
+    def body(self, most_bytes: int) -> Call:
+        """Return how to get the body.
+
+        Raises:
+            ConfigError: There is no middleware.
+        """
+        if self.messages is None:
+            raise ConfigError(
+                "a limit by a field needs RateLimitMiddleware, which sees the body first: add it to the application"
+            )
+        return Call(self.messages.read, (most_bytes,), awaits=True)
+
+    def release(self) -> None:
+        """Let go of what holds this, too, now that the request is over: memory is free at once, without garbage collection."""
+        self.scope = self.messages = self._raw = None
 
 
 def with_headers(message: Message, headers: Headers) -> Message:

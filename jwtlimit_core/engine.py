@@ -98,7 +98,7 @@ class Engine:
     @property
     def enabled(self) -> bool:
         """Whether anything is limited now."""
-        return self._enabled if isinstance(self._enabled, bool) else is_enabled(self._enabled)
+        return self._enabled if isinstance(self._enabled, bool) else bool(self._enabled())
 
     # Tokens ---------------------------------------------------------------------------------------------------
 

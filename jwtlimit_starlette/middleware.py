@@ -10,7 +10,7 @@ from jwtlimit_core.asgi import Body
 from jwtlimit_core.flow import DONE, run, run_async
 from jwtlimit_core.settings import Settings, build_engine
 from jwtlimit_starlette.answers import adopt, answer, refuse
-from jwtlimit_starlette.passage import Passage, View, is_on_loop
+from jwtlimit_starlette.passage import PASSAGE, Passage, View, is_on_loop
 from jwtlimit_starlette.routes import Routes, layers
 
 __all__ = ["RateLimitMiddleware"]
@@ -59,8 +59,7 @@ class RateLimitMiddleware:
             return
         messages = Body(receive)
         view = View(scope, messages)
-        passage = Passage(self.engine, scope, view)
-        passage.open(scope)
+        scope[PASSAGE] = passage = Passage(self.engine, scope, view)
         try:
             if scope["type"] == "http" and passage.admission.enabled:
                 await self._limit(passage, scope, messages.receive, send)

@@ -10,54 +10,30 @@ from starlette.requests import HTTPConnection, Request
 from starlette.types import Message, Scope
 
 from jwtlimit_core import ConfigError, Engine, RequestView, Response
-from jwtlimit_core.asgi import Body, ScopeView, with_headers
+from jwtlimit_core.asgi import ScopeView, with_headers
 from jwtlimit_core.flow import Call, run_async
 from jwtlimit_core.http import Refusal
 
-__all__ = ["Passage", "View", "is_on_loop"]
+__all__ = ["PASSAGE", "Passage", "View", "is_on_loop"]
 
-_PASSAGE = "jwtlimit"  # in the scope of a request
+PASSAGE = "jwtlimit"  # in the scope of a request: its passage through the middleware
 
 
 class View(ScopeView):
-    """A request, as the engine looks at it.
+    """A request, as the engine looks at it."""
 
-    Args:
-        scope: What the server says of it, and for an endpoint what the applications above do.
-        messages: The rest of it; None without the middleware.
-        raw: The framework's own object; made when somebody asks for it where it is left out.
-    """
-
-    __slots__ = ("_raw", "_scope", "messages")
-
-    def __init__(self, scope: Scope, messages: Body | None, raw: HTTPConnection | None = None) -> None:
-        super().__init__(scope)
-        self._scope: Scope | None = scope
-        self._raw = raw
-        self.messages = messages
+    __slots__ = ()
 
     @property
     def raw(self) -> Any:
-        """The framework's own; None when the request is over."""
-        if self._raw is None and self._scope is not None and self.messages is not None:
-            self._raw = Request(self._scope, self.messages.reader())
+        """The framework's own, made when somebody asks for it; None when the request is over."""
+        if self._raw is None and self.scope is not None and self.messages is not None:
+            self._raw = Request(self.scope, self.messages.reader())
         return self._raw
-
-    def body(self, most_bytes: int) -> Call:
-        """Return how to get the body."""
-        if self.messages is None:
-            raise ConfigError(
-                "a limit by a field needs RateLimitMiddleware, which sees the body first: add it to the application"
-            )
-        return Call(self.messages.read, (most_bytes,), awaits=True)
 
     def user(self) -> Call:
         """Return how to get the identity of the user that AuthenticationMiddleware found."""
-        return Call(_user, (self._scope,))
-
-    def release(self) -> None:
-        """Let go of what holds this, too, now that the request is over: memory is free at once, without garbage collection."""
-        self._scope = self.messages = self._raw = None
+        return Call(_user, (self.scope,))
 
 
 class Passage:
@@ -77,14 +53,10 @@ class Passage:
         self.admission = engine.admission(view)
         scope.setdefault("state", {})["jwtlimit"] = self.admission
 
-    def open(self, scope: Scope) -> None:
-        """Let limits below *scope* find this."""
-        scope[_PASSAGE] = self
-
     @staticmethod
     def of(connection: HTTPConnection) -> "Passage | None":
         """Return the passage that *connection* is on, None where there is no middleware."""
-        return connection.scope.get(_PASSAGE)
+        return connection.scope.get(PASSAGE)
 
     def refuse(self, error: Refusal, view: RequestView) -> Response:
         """Return the answer to *error*; whoever gives it, it gets our headers."""

@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from jwtlimit_core.asgi import ScopeView, with_headers
+from jwtlimit_core.errors import ConfigError
 
 
 def view(**scope: Any) -> ScopeView:
-    return ScopeView({"method": "GET", "path": "/", "headers": [], **scope})
+    return ScopeView({"method": "GET", "path": "/", "headers": [], **scope}, None)
 
 
 @pytest.mark.parametrize(
@@ -26,7 +27,7 @@ def test_scope_view_has_the_path_below_the_root(root_path: str, path: str, expec
 
 
 def test_scope_view_of_what_the_scope_leaves_out() -> None:
-    handshake = ScopeView({"type": "websocket", "path": "/", "headers": []})
+    handshake = ScopeView({"type": "websocket", "path": "/", "headers": []}, None)
     assert (handshake.method, handshake.peer) == ("GET", None)
     assert (view(method="post").method, view(client=("192.0.2.1", 7)).peer) == ("POST", "192.0.2.1")
 
@@ -35,6 +36,11 @@ def test_scope_view_has_the_first_of_a_header_and_all_its_lines() -> None:
     seen = view(headers=[(b"x-a", b"1"), (b"x-b", b"\xe9"), (b"x-a", b"2")])
     assert (seen.header("X-A"), seen.header_lines("X-A")) == ("1", ["1", "2"])
     assert (seen.header("x-b"), seen.header("x-c"), seen.header_lines("x-c")) == ("\xe9", None, [])
+
+
+def test_scope_view_without_a_middleware_knows_no_body() -> None:
+    with pytest.raises(ConfigError, match="RateLimitMiddleware"):
+        view().body(9)
 
 
 def test_with_headers_takes_the_place_of_those_of_the_same_names_and_leaves_the_message_alone() -> None:
