@@ -104,9 +104,7 @@ class JWTLimit:
             enabled=lambda: app.config.get(f"{_PREFIX}ENABLED"),
         )
         app.before_request(self._entrance(app, engine))
-        app.wsgi_app = self._exit(app.wsgi_app)  # type: ignore[assignment, method-assign]
-        if not engines:
-            _answer_refusals(app)
+        app.wsgi_app = self._exit(app, app.wsgi_app)  # type: ignore[assignment, method-assign]
         engines[self] = engine
 
     @property
@@ -186,29 +184,40 @@ class JWTLimit:
 
     def _passage(self, current: Request, engine: Engine | None) -> _Passage:
         """Return the passage of a request; it begins where nobody has asked for it before."""
-        passage: _Passage | None = current.environ.get(self._key)
-        if passage is None:
-            passage = current.environ[self._key] = _Passage(current, engine or self._engine)
-            g._get_current_object().jwtlimit = passage.admission
-        return passage
+        found: list[_Passage] = current.environ.setdefault(self._key, [])
+        if not found:
+            found.append(_Passage(current, engine or self._engine))
+            g._get_current_object().jwtlimit = found[0].admission
+        return found[0]
 
-    def _exit(self, wsgi_app: "WSGIApplication") -> "WSGIApplication":
+    def _exit(self, app: Flask, wsgi_app: "WSGIApplication") -> "WSGIApplication":
         """Return *wsgi_app* with our headers on its answers, after all that the application does to them."""
 
         def limited(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
-            environ.pop(self._key, None)  # of the request that this one was forwarded from
+            _answer_refusals(app)
+            outer, found = environ.get(self._key), list[_Passage]()  # copies of the environ share it
+            environ[self._key] = found
+
+            def settle(status: int, headers: WSGIHeaders) -> None:
+                if found and found[0].admission.refunds:
+                    found[0].admission.refunds = False
+                    run(found[0].engine.settle(found[0], found[0].admission, status, headers))
 
             def start(status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Any:
-                passage: _Passage | None = environ.get(self._key)
-                if passage is not None:
-                    engine, admission, code = passage.engine, passage.admission, int(status[:3])
-                    if admission.refunds:
-                        run(engine.settle(passage, admission, code, WSGIHeaders(headers)))
-                    ours = engine.headers(admission, code)
+                if found:
+                    code = int(status[:3])
+                    settle(code, WSGIHeaders(headers))
+                    ours = found[0].engine.headers(found[0].admission, code)
                     headers = overlaid(headers, ours) if ours else headers
                 return start_response(status, headers, *exc_info)
 
-            return wsgi_app(environ, start)
+            try:
+                return wsgi_app(environ, start)
+            except Exception:  # outside of here it becomes a 500
+                settle(500, WSGIHeaders())
+                raise
+            finally:
+                environ[self._key] = outer or []  # of the request that this one was forwarded from
 
         return limited
 
@@ -257,14 +266,30 @@ def _body(request: Request, most_bytes: int) -> bytes | None:
 
 
 def _answer_refusals(app: Flask) -> None:
-    """Answer refusals where every exception passes by, so that whichever handler takes one, its answer gets our headers."""
-    inner = app.handle_user_exception
+    """Answer refusals where every exception passes by, so that whichever handler takes one, its answer gets our headers.
 
-    def handle_user_exception(*arguments: Any) -> HTTPException | ResponseReturnValue:
+    It is done anew where another extension has put itself there since.
+    """
+    if not isinstance(app.handle_user_exception, _Handler):
+        app.handle_user_exception = _Handler(app.handle_user_exception, lambda answer: answer)  # type: ignore[assignment, method-assign]
+        app.handle_exception = _Handler(app.handle_exception, app.make_response)  # type: ignore[assignment, method-assign]
+
+
+class _Handler:
+    """Handles exceptions of an application: of views, of hooks before them, and of those after them.
+
+    Args:
+        inner: What handles all others.
+        finish: Makes of an answer what *inner* would return.
+    """
+
+    def __init__(self, inner: Callable[..., Any], finish: Callable[[Any], Any]) -> None:
+        self._inner = inner
+        self._finish = finish
+
+    def __call__(self, *arguments: Any) -> Any:
         error = arguments[-1]  # later versions of Flask put their context before it
-        return _refuse(error) if isinstance(error, Refusal) else inner(*arguments)
-
-    app.handle_user_exception = handle_user_exception  # type: ignore[assignment, method-assign]
+        return self._finish(_refuse(error)) if isinstance(error, Refusal) else self._inner(*arguments)
 
 
 def _refuse(error: Refusal) -> HTTPException | ResponseReturnValue:

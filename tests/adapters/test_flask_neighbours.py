@@ -1,0 +1,124 @@
+"""Other code around a Flask application and in it, which takes exceptions, environs and answers into its own hands."""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+import pytest
+from flask import Flask, Response, request
+from werkzeug.exceptions import HTTPException
+from werkzeug.wrappers import Response as WSGIResponse
+
+from jwtlimit_core import Limit
+from jwtlimit_flask import JWTLimit
+
+MakeApp = Callable[..., Flask]
+
+
+def answers_exceptions(app: Flask) -> None:
+    """Do as extensions for APIs do: make an answer of every exception, and 500 of what is no `HTTPException`."""
+
+    def route(inner: Callable[..., Any], *arguments: Any) -> Any:
+        return inner(*arguments) if isinstance(arguments[-1], HTTPException) else Response("it broke", 500)
+
+    app.handle_user_exception = partial(route, app.handle_user_exception)  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("first", ["ours", "theirs"])
+@pytest.mark.parametrize("path", ["/limited", "/decorated", "/token"])
+def test_refusal_is_answered_beside_an_extension_that_answers_exceptions(first: str, path: str) -> None:
+    app = Flask("neighbours")
+    app.config["JWTLIMIT_SECRET_KEY"] = "s" * 32
+    app.config["JWTLIMIT_ISSUE_RATE"] = "1/h"
+    app.config["JWTLIMIT_LIMITS"] = [Limit("site", "1/h", paths=["/limited"])]
+    jwtlimit = JWTLimit()
+    for step in (jwtlimit.init_app, answers_exceptions) if first == "ours" else (answers_exceptions, jwtlimit.init_app):
+        step(app)
+    app.add_url_rule("/limited", "limited", lambda: "hello")
+    app.add_url_rule("/decorated", "decorated", jwtlimit.rate_limit("1/h")(lambda: "hello"))
+    app.add_url_rule("/token", "token", lambda: jwtlimit.processor.create({"sub": "ann"}))
+    app.add_url_rule("/broken", "broken", lambda: 1 / 0)
+    client = app.test_client()
+    assert client.get(path).status_code == 200
+    refused = client.get(path)
+    assert (refused.status_code, refused.headers["Retry-After"]) == (429, "3600")
+    assert client.get("/broken").text == "it broke"
+
+
+def test_refusal_after_the_view_is_answered(make_app: MakeApp, jwtlimit: JWTLimit) -> None:
+    app = make_app(SECRET_KEY="s" * 32, ISSUE_RATE="1/h")
+    app.add_url_rule("/", "view", lambda: "hello")
+
+    @app.after_request
+    def slide(answer: Response) -> Response:
+        answer.headers["X-Token"] = jwtlimit.processor.create({"sub": "ann"})
+        return answer
+
+    client = app.test_client()
+    assert client.get("/").headers["X-Token"]
+    refused = client.get("/")
+    assert (refused.status_code, refused.headers["Retry-After"], refused.is_json) == (429, "3600", True)
+
+
+@pytest.mark.parametrize("place", ["inside", "outside"])
+def test_environ_that_is_copied_on_its_way_loses_nothing(place: str) -> None:
+    app, jwtlimit = Flask("copied"), JWTLimit()
+
+    def copying(inner: Any) -> Any:
+        return lambda environ, start: inner({**environ, "HTTP_X_SEEN": "1"}, start)
+
+    if place == "inside":
+        app.wsgi_app = copying(app.wsgi_app)  # type: ignore[method-assign]
+    jwtlimit.init_app(app)
+    if place == "outside":
+        app.wsgi_app = copying(app.wsgi_app)  # type: ignore[method-assign]
+    succeeds = jwtlimit.rate_limit("1/h", name="failures", refund_when=lambda status, _: status == 200)
+    app.add_url_rule("/in", "in", succeeds(lambda: "in"))
+    app.add_url_rule("/out", "out", jwtlimit.rate_limit("1/h")(lambda: "out"))
+    client = app.test_client()
+    assert [client.get("/in").status_code for _ in range(3)] == [200] * 3
+    assert "RateLimit" in client.get("/out").headers
+    assert "Retry-After" in client.get("/out").headers
+
+
+def test_view_that_hands_its_environ_to_another_application_keeps_its_own_passage() -> None:
+    jwtlimit, outer, inner = JWTLimit(), Flask("outer"), Flask("inner")
+    for app in (outer, inner):
+        jwtlimit.init_app(app)
+    inner.add_url_rule("/", "view", jwtlimit.rate_limit("5/h", name="inner")(lambda: "inner"))
+    asked: list[int] = []
+
+    def forward() -> WSGIResponse:
+        told: list[Any] = []
+        body = b"".join(inner(request.environ, lambda status, headers, *_: told.extend((status, headers))))
+        return Response(body + b" in outer", told[0], dict(told[1]))
+
+    limited = jwtlimit.rate_limit("1/h", name="outer", refund_when=lambda status, _: asked.append(status) or status == 200)
+    outer.add_url_rule("/", "view", limited(forward))
+    client = outer.test_client()
+    answers = [client.get("/") for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [200] * 3
+    assert asked == [200] * 3
+    assert [answer.headers["RateLimit"] for answer in answers] == ['"outer";r=0;t=3600'] * 3
+
+
+@pytest.mark.parametrize("propagate", [None, True])
+def test_refund_when_is_asked_about_a_view_that_fails_where_exceptions_propagate(propagate: bool | None) -> None:
+    app, jwtlimit = Flask("failing"), JWTLimit()
+    app.config["PROPAGATE_EXCEPTIONS"] = propagate
+    app.logger.disabled = True
+    jwtlimit.init_app(app)
+    asked: list[int] = []
+    limited = jwtlimit.rate_limit("1/h", refund_when=lambda status, _: asked.append(status) or status >= 500)
+    app.add_url_rule("/", "view", limited(lambda: 1 / 0))
+    client = app.test_client()
+
+    def ask() -> Iterable[int]:
+        for _ in range(3):
+            try:
+                yield client.get("/").status_code
+            except ZeroDivisionError:
+                yield 500
+
+    assert list(ask()) == [500] * 3
+    assert asked == [500] * 3
