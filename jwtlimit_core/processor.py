@@ -5,7 +5,7 @@ nothing is charged for a call that was going to fail anyway.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
 from math import ceil
 from types import TracebackType
@@ -47,6 +47,7 @@ class _Issuer:
         self.config = config
         self._jws = config.jws
         self._closed = False
+        self._report: Callable[[RateLimitExceeded | LimiterUnavailable], object] | None = None
         self._leeway_ns = round(duration_s(config.leeway) * _NS_PER_SECOND)
         self._ttl_s = {
             "access": ceil(duration_s(config.access_token_ttl)),
@@ -70,6 +71,12 @@ class _Issuer:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.config!r}>"
+
+    def reporting(self, report: Callable[[RateLimitExceeded | LimiterUnavailable], object]) -> Self:
+        """Return a processor like this one that tells *report* of each refusal, before it raises it."""
+        made = copy(self)
+        made._report = report
+        return made
 
     # Issuing ----------------------------------------------------------------------------------------------------
 
@@ -99,7 +106,12 @@ class _Issuer:
                 raise TypeError(f"before_issue must return None, True or False, not {type(verdict).__name__}")
             self._check_open()  # the hook may have taken its time
         if key and self._ask is not None:
-            yield from self._charge(key)
+            try:
+                yield from self._charge(key)
+            except (RateLimitExceeded, LimiterUnavailable) as error:
+                if self._report is not None:
+                    self._report(error)
+                raise
         return self._jws.sign(signing_input)
 
     def _charge(self, key: str) -> Flow[None]:

@@ -24,7 +24,7 @@ def get_processor(request: HTTPConnection) -> AsyncProcessor:
         ConfigError: The middleware is missing, or was given no key.
     """
     passage = _passage(request)
-    return passage.engine.async_processor(enabled=passage.admission.enabled)
+    return passage.engine.async_processor(enabled=passage.admission.enabled).reporting(passage.note)
 
 
 def get_sync_processor(request: HTTPConnection) -> Processor:
@@ -37,7 +37,7 @@ def get_sync_processor(request: HTTPConnection) -> Processor:
     if is_on_loop():
         raise ConfigError("get_sync_processor was called on an event loop: use get_processor there")
     passage = _passage(request)
-    return passage.engine.processor(enabled=passage.admission.enabled)
+    return passage.engine.processor(enabled=passage.admission.enabled).reporting(passage.note)
 
 
 async def reset(name: str, key: str, *, where: HTTPConnection | ASGIApp) -> None:
@@ -76,7 +76,11 @@ def _passage(connection: HTTPConnection) -> Passage:
 
 
 def _engines(app: ASGIApp) -> list[Engine]:
-    found = [layer.engine for layer in _everything(app) if isinstance(layer, RateLimitMiddleware)]
+    found = []
+    for layer in _everything(app):
+        if isinstance(layer, RateLimitMiddleware):
+            layer.routes.look_through()  # before what is below is built, and takes no more handlers
+            found.append(layer.engine)
     if not found:
         raise ConfigError(_MISSING)
     return found

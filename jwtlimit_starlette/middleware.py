@@ -42,7 +42,7 @@ class RateLimitMiddleware:
             # Starlette makes its middleware when the server asks for the first time, and servers take an error then for an
             # application without a lifespan: they are told when they ask us.
             self._problem = error
-        self._routes = Routes(app)
+        self.routes = Routes(app)
         # Of an application that is wrapped from outside, since that has not said yet who it is.
         self._wrapped = next((layer for layer in layers(app) if hasattr(layer, "exception_handlers")), None)
         adopt(self._wrapped)
@@ -57,6 +57,7 @@ class RateLimitMiddleware:
         if scope["type"] == "lifespan":
             await self._live(scope, receive, send)
             return
+        self.routes.look_through()
         messages = Body(receive)
         view = View(scope, messages)
         scope[PASSAGE] = passage = Passage(self.engine, scope, view)
@@ -82,7 +83,7 @@ class RateLimitMiddleware:
             await send(message)
 
         try:
-            if not self._routes.exempt(scope) and self.engine.limits:
+            if not self.routes.exempt(scope) and self.engine.limits:
                 flow = self.engine.enter(passage.view, passage.admission)
                 if flow is not DONE:
                     await run_async(flow)

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Iterable
+from copy import copy
 from typing import Any
 
 from starlette.datastructures import Headers
@@ -16,6 +17,7 @@ from jwtlimit_core.http import Refusal
 
 __all__ = ["PASSAGE", "Passage", "View", "is_on_loop"]
 
+_REFUSALS = (429, 503)
 PASSAGE = "jwtlimit"  # in the scope of a request: its passage through the middleware
 
 
@@ -45,12 +47,13 @@ class Passage:
         admission: What it was charged; ``request.state.jwtlimit`` is the same.
     """
 
-    __slots__ = ("admission", "engine", "view")
+    __slots__ = ("_noted", "admission", "engine", "view")
 
     def __init__(self, engine: Engine, scope: Scope, view: View) -> None:
         self.engine = engine
         self.view = view
         self.admission = engine.admission(view)
+        self._noted: Refusal | None = None
         scope.setdefault("state", {})["jwtlimit"] = self.admission
 
     @staticmethod
@@ -68,13 +71,25 @@ class Passage:
         """Put back what limits want put back, now that the answer is known."""
         await run_async(self.engine.settle(self.view, self.admission, status, Headers(raw=list(headers))))
 
+    def note(self, error: Refusal) -> None:
+        """Remember what a processor refused; whether that becomes the answer, the application decides."""
+        self._noted = copy(error)  # without the frames that it was raised in, which hold this
+
     def leave(self, message: Message) -> Message:
         """Return the *message* with which the answer begins, with our headers."""
-        handled = sys.exception()
-        if self.admission.refused is None and isinstance(handled, Refusal):
-            # What a processor refused, in a handler of the application's own: nobody but Starlette has told us.
-            self.refuse(handled, self.view)
+        if self.admission.refused is None:
+            error = self._refusal_behind(message["status"])
+            if error is not None:
+                self.refuse(error, self.view)
         return with_headers(message, self.engine.headers(self.admission, message["status"]))
+
+    def _refusal_behind(self, status: int) -> Refusal | None:
+        """Return the refusal of a processor that the application answers with *status*, by a handler of its own."""
+        handled = sys.exception()  # nothing, where other middleware sends answers from a task of its own
+        if self._noted is not None:
+            return self._noted if isinstance(handled, Refusal) or status in _REFUSALS else None
+        # Of a processor that we do not know of, or of something else that is none of ours.
+        return handled if isinstance(handled, Refusal) and status in _REFUSALS else None
 
 
 def is_on_loop() -> bool:

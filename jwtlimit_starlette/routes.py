@@ -23,20 +23,19 @@ class Routes:
         self._router = next((layer for layer in layers(app) if routes_of(layer) is not None), None)
         self._has_exempt: bool | None = None
 
+    def look_through(self) -> None:
+        """Look what endpoints there are, once: which are exempt, or limited in vain, and which have to answer our refusals."""
+        if self._has_exempt is None:
+            endpoints = [] if self._router is None else list(_endpoints(self._router.routes))
+            self._has_exempt = any(map(is_exempt, endpoints))
+            warn_of_limits_in_vain(endpoints, "put it below the decorator of the route")
+            for endpoint in endpoints:
+                for app in layers(endpoint):
+                    adopt(app)
+
     def exempt(self, scope: Scope) -> bool:
         """Say whether the endpoint for *scope* is exempt; routes that none is are not matched."""
-        if self._router is None:
-            return False
-        if self._has_exempt is None:
-            self._look_through(list(_endpoints(self._router.routes)))
-        return bool(self._has_exempt) and _finds_exempt(self._router.routes, scope)
-
-    def _look_through(self, endpoints: list[Any]) -> None:
-        self._has_exempt = any(map(is_exempt, endpoints))
-        warn_of_limits_in_vain(endpoints, "put it below the decorator of the route")
-        for endpoint in endpoints:
-            for app in layers(endpoint):
-                adopt(app)
+        return bool(self._has_exempt) and self._router is not None and _finds_exempt(self._router.routes, scope)
 
 
 def layers(app: Any) -> Iterator[Any]:

@@ -7,15 +7,18 @@ from typing import Any
 import pytest
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
-from starlette.routing import Mount, Route
+from starlette.routing import Mount, Route, WebSocketRoute
+from starlette.websockets import WebSocket
 
-from adapters.starlette_client import SECRET, get, hello, make_app, scope_of, statuses
-from jwtlimit_core import ConfigError, Limit, RateLimitExceeded
+from adapters.starlette_client import SECRET, ask, connect, get, hello, make_app, make_exceeded, scope_of, statuses
+from jwtlimit_core import ConfigError, Limit, LimiterUnavailable, RateLimitExceeded
 from jwtlimit_core.testing import ManualClock
-from jwtlimit_starlette import RateLimitMiddleware, get_processor
+from jwtlimit_starlette import RateLimitMiddleware, get_processor, get_sync_processor, reset, reset_all
+from outages import closed_url
 
 
 async def issue(request: Request) -> PlainTextResponse:
@@ -80,6 +83,52 @@ def test_own_handler_of_what_a_processor_refused_gets_the_headers_and_the_hook_i
     assert told == ["issue"]
 
 
+class Passing(BaseHTTPMiddleware):
+    async def dispatch(self, request: Request, call_next: Any) -> Any:
+        return await call_next(request)
+
+
+def sync_issue(request: Request) -> PlainTextResponse:
+    return PlainTextResponse(get_sync_processor(request).create({"sub": "ann"}))
+
+
+@pytest.mark.parametrize("view", [issue, sync_issue])
+@pytest.mark.parametrize("where", ["inside", "mounted"])
+@pytest.mark.parametrize(("store", "status", "wait", "hooks"), [("memory", 429, "20", ["issue"]), ("down", 503, "1", [])])
+def test_own_handler_inside_of_middleware_that_answers_from_a_task_gets_the_headers(
+    view: Any, where: str, store: str, status: int, wait: str, hooks: list[str]
+) -> None:
+    async def mine(_request: Request, _error: Exception) -> PlainTextResponse:
+        return PlainTextResponse("mine", status)
+
+    told: list[str] = []
+    own: Any = {"exception_handlers": {RateLimitExceeded: mine, LimiterUnavailable: mine}}
+    settings: Any = {"secret_key": SECRET, "issue_rate": "1/20s", "on_refused": lambda decision, _: told.append(decision.name)}
+    if store == "down":
+        settings["store"] = closed_url()
+    if where == "inside":
+        app = make_app(Route("/", view), app=own, inside=[Middleware(Passing)], **settings)
+    else:
+        app = make_app(Mount("/", Starlette(routes=[Route("/", view)], middleware=[Middleware(Passing)], **own)), **settings)
+    get(app)
+    refused = get(app)
+    assert (refused.status, refused.text, refused.headers.get("retry-after"), told) == (status, "mine", wait, hooks)
+
+
+def test_request_that_is_made_while_another_refusal_is_handled_has_nothing_of_that() -> None:
+    told: list[object] = []
+    app = make_app(limits=[Limit("site", "9/m")], on_refused=lambda decision, _: told.append(decision))
+
+    async def ask_meanwhile() -> list[list[str]]:
+        try:
+            raise make_exceeded()
+        except RateLimitExceeded:
+            return (await ask(app)).ours
+
+    assert asyncio.run(ask_meanwhile()) == [[], [], ['"site";q=9;w=60'], ['"site";r=8;t=7']]
+    assert told == []
+
+
 def test_refusal_that_a_view_handles_itself_leaves_no_trace() -> None:
     async def view(request: Request) -> PlainTextResponse:
         with suppress(RateLimitExceeded):
@@ -89,6 +138,31 @@ def test_refusal_that_a_view_handles_itself_leaves_no_trace() -> None:
     app = make_app(Route("/", view), secret_key=SECRET, issue_rate="1/20s")
     get(app)
     assert (get(app).text, get(app).ours) == ("instead", [[]] * 4)
+
+
+def opened(app: Any) -> None:
+    connect(app, "/socket")
+
+
+def disabled(app: Any) -> None:
+    switch["enabled"] = False
+    get(app, "/hello")
+    switch["enabled"] = True
+
+
+switch = {"enabled": True}
+
+
+@pytest.mark.parametrize("first", [reset_all, opened, disabled, lambda app: asyncio.run(reset("issue", "ann", where=app))])
+def test_what_a_processor_refuses_below_is_429_whatever_came_first(first: Any) -> None:
+    async def socket(websocket: WebSocket) -> None:
+        await websocket.accept()
+        await websocket.close()
+
+    below = Starlette(routes=[Route("/", issue), Route("/hello", hello), WebSocketRoute("/socket", socket)])
+    app = make_app(Mount("/", below), secret_key=SECRET, issue_rate="1/20s", enabled=lambda: switch["enabled"])
+    first(app)
+    assert statuses(app, count=3) == [200, 429, 429]
 
 
 def test_application_that_serves_already_is_left_as_it_is() -> None:

@@ -186,3 +186,24 @@ def test_nothing_is_logged_about_tokens_claims_or_refusals(
                     continue
     assert left(limiter) == 0
     assert caplog.records == []
+
+
+def test_reporting_tells_of_each_refusal_before_it_is_raised(make: Make, provider: Make) -> None:
+    answers: list[Any] = [True, False, RuntimeError("away"), False]
+
+    def allow(_key: str) -> bool:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return bool(answer)
+
+    processor, told = make(rate_limiter=provider(allow)), list[Any]()
+    reporting = type(processor)(processor.processor.reporting(told.append))
+    assert reporting.create({"sub": "u1"})
+    for kind in (RateLimitExceeded, LimiterUnavailable):
+        with pytest.raises(kind) as caught:
+            reporting.create({"sub": "u1"})
+        assert told.pop() is caught.value
+    with pytest.raises(RateLimitExceeded):
+        processor.create({"sub": "u1"})
+    assert told == []
