@@ -198,23 +198,20 @@ class JWTLimit:
             outer, found = environ.get(self._key), list[_Passage]()  # copies of the environ share it
             environ[self._key] = found
 
-            def settle(status: int, headers: WSGIHeaders) -> None:
-                if found and found[0].admission.refunds:
-                    found[0].admission.refunds = False
-                    run(found[0].engine.settle(found[0], found[0].admission, status, headers))
-
             def start(status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Any:
                 if found:
-                    code = int(status[:3])
-                    settle(code, WSGIHeaders(headers))
-                    ours = found[0].engine.headers(found[0].admission, code)
+                    engine, admission, code = found[0].engine, found[0].admission, int(status[:3])
+                    if admission.refunds:
+                        _settle(found[0], code, WSGIHeaders(headers))
+                    ours = engine.headers(admission, code)
                     headers = overlaid(headers, ours) if ours else headers
                 return start_response(status, headers, *exc_info)
 
             try:
                 return wsgi_app(environ, start)
             except Exception:  # outside of here it becomes a 500
-                settle(500, WSGIHeaders())
+                if found and found[0].admission.refunds:
+                    _settle(found[0], 500, WSGIHeaders())
                 raise
             finally:
                 environ[self._key] = outer or []  # of the request that this one was forwarded from
@@ -231,6 +228,11 @@ class JWTLimit:
             return function(*args, **kwargs)
 
         return limit_async if inspect.iscoroutinefunction(function) else limit
+
+
+def _settle(passage: _Passage, status: int, headers: WSGIHeaders) -> None:
+    passage.admission.refunds = False
+    run(passage.engine.settle(passage, passage.admission, status, headers))
 
 
 def _request() -> Request:
