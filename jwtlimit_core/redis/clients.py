@@ -6,6 +6,7 @@ import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from typing import Any
+from urllib.parse import urlsplit
 from weakref import ref
 
 import redis
@@ -74,7 +75,7 @@ class PerProcess:
     def _made_now(self) -> tuple[Any, Connections]:
         client = self._make()
         pool = client.connection_pool
-        return client, Connections(lambda: pool.connection_class(**pool.connection_kwargs), _MOST_CONNECTIONS, self._half)
+        return client, Connections(lambda: pool.connection_class(**pool.connection_kwargs), pool.max_connections, self._half)
 
 
 class PerLoop:
@@ -255,6 +256,8 @@ def _maker(module: Any, retry: Any, url: str, **times: float | None) -> Callable
         return module.Redis.from_pool(pool)
 
     try:
+        if not url.startswith("unix:"):
+            int(urlsplit(url).path.strip("/") or 0)  # the database; redis-py takes another text for 0
         pool = make().connection_pool
         pool.connection_class(**pool.connection_kwargs)  # connects at its first use; knows which options there are
     except (TypeError, ValueError, RedisError):

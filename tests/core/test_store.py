@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -159,6 +160,7 @@ def test_cluster_client_whose_nodes_add_up_is_refused(nodes: list[Server]) -> No
         "redis://:hunter2@localhost?socket_timeout=soon",
         "redis://:hunter2@localhost?sockettimeout=1",
         "redis://:hunter2@localhost?protocol=9",
+        "redis://:hunter2@localhost/tokens",
     ],
 )
 def test_url_that_is_none_is_refused_without_its_password(kind: Any, url: str) -> None:
@@ -250,6 +252,14 @@ def test_async_limiter_closed_closes_the_client_of_from_url_and_no_other(kind: A
         await given.aclose()
 
     asyncio.run(use())
+
+
+def test_threads_use_as_many_connections_as_the_url_says(server: Server) -> None:
+    limiter = RedisTokenBucket.from_url(f"{server.url}?max_connections=2&client_name=two", 1_000, 60, timeout=10)
+    with server.client() as client, ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(limiter.allow, "abcdefgh" * 50))
+        assert [each["name"] for each in client.client_list()].count("two") <= 2
+    limiter.close()
 
 
 def test_limiters_over_one_opened_store_share_its_connections_and_leave_it_open(server: Server) -> None:
