@@ -118,8 +118,6 @@ class Store:
             except NoScriptError:
                 reply = execute("EVAL", SCRIPT, *command[2:])
             answer = read(reply)
-        except ConfigError:
-            raise
         except Exception as error:  # redis-py has no one root for what a call may raise; to the limit it is all no answer
             self._failed(error, sent_ns)
             raise StoreDown(type(error).__name__) from error
@@ -134,7 +132,7 @@ class Store:
             except NoScriptError:
                 reply = await execute("EVAL", SCRIPT, *command[2:])
             answer = read(reply)
-        except ConfigError:
+        except ConfigError:  # of a client that belongs to another event loop
             raise
         except Exception as error:  # as above
             self._failed(error, sent_ns)

@@ -4,6 +4,7 @@ import random
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -72,6 +73,19 @@ def test_connection_is_waited_for_as_long_as_was_said(make: Make) -> None:
     assert time.monotonic() - start >= WAIT_S
     threading.Timer(WAIT_S / 5, connections._give, [taken]).start()
     assert connections.execute("PING") == b"PONG"
+
+
+def test_connection_for_one_who_left_at_that_moment_stays(make: Make) -> None:
+    class Leaving(deque[Any]):
+        def popleft(self) -> Any:
+            self.clear()
+            return super().popleft()
+
+    connections = make(1)
+    connection = connections._take()
+    connections._waiting = Leaving(["place"])
+    connections._give(connection)
+    assert connections._take() is connection
 
 
 def test_connection_that_was_lost_is_replaced(make: Make) -> None:
