@@ -40,7 +40,7 @@ class Body:
         while not self._whole and self._size <= most_bytes:
             message = await self._next()
             self._early.append(message)
-            if message["type"] == "http.disconnect":
+            if message["type"] != "http.request":
                 return None
         return b"".join(self._chunks) if self._size <= most_bytes else None
 
@@ -117,11 +117,13 @@ class ScopeView:
         return [value.decode("latin-1") for key, value in self._headers if key == wanted]
 
     def body(self, most_bytes: int) -> Call:
-        """Return how to get the body.
+        """Return how to get the body; a WebSocket has none.
 
         Raises:
             ConfigError: There is no middleware.
         """
+        if self.scope is not None and self.scope.get("type", "http") != "http":
+            return Call(lambda: None)
         if self.messages is None:
             raise ConfigError(
                 "a limit by a field needs RateLimitMiddleware, which sees the body first: add it to the application"

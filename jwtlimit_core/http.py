@@ -15,7 +15,7 @@ from jwtlimit_core.decision import Decision, RateLimitExceeded
 from jwtlimit_core.errors import LimiterUnavailable
 from jwtlimit_core.rate import Rate
 
-__all__ = ["Headers", "Refusal", "Response", "kinds_of", "overlaid", "rate_limit_headers", "refusal"]
+__all__ = ["Headers", "Refusal", "Response", "kinds_of", "overlaid", "rate_limit_headers", "refusal", "status_of"]
 
 Headers = tuple[tuple[str, str], ...]
 Refusal = RateLimitExceeded | LimiterUnavailable
@@ -71,6 +71,11 @@ def _problem(wait_s: int | None, names: tuple[str, ...]) -> tuple[int, str, byte
         kind = f"{_PROBLEMS}#temporary-reduced-capacity"
         problem = {"type": kind, "title": "Service Unavailable", "status": status, "detail": detail}
     return status, detail, json.dumps(problem).encode()
+
+
+def status_of(error: Refusal) -> int:
+    """Return the status of the answer to *error*."""
+    return 429 if isinstance(error, RateLimitExceeded) else 503
 
 
 def kinds_of(error: Refusal) -> Sequence[type[Any]]:

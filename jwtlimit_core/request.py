@@ -79,7 +79,18 @@ class Admission:
         verifies: Whether there is a key to verify tokens with.
     """
 
-    __slots__ = ("_claims", "_reader", "_view", "charges", "decisions", "enabled", "refunds", "refused", "verifies")
+    __slots__ = (
+        "_authorization",
+        "_claims",
+        "_reader",
+        "_view",
+        "charges",
+        "decisions",
+        "enabled",
+        "refunds",
+        "refused",
+        "verifies",
+    )
 
     def __init__(self, view: RequestView, reader: Processor | None, *, enabled: bool) -> None:
         self.charges: list[Charge] = []
@@ -88,7 +99,8 @@ class Admission:
         self.refunds = False
         self.refused: Headers | None = None
         self.verifies = reader is not None
-        self._view = view
+        self._view: RequestView | None = view
+        self._authorization: str | None = None
         self._reader = reader
         self._claims: Claims | None = None
 
@@ -102,8 +114,16 @@ class Admission:
         """The claims of the bearer token, verified at the first look; None where there is no token that is accepted."""
         if self._reader is not None:
             reader, self._reader = self._reader, None
-            scheme, _, token = (self._view.header("Authorization") or "").partition(" ")
+            header = self._authorization if self._view is None else self._view.header("Authorization")
+            scheme, _, token = (header or "").partition(" ")
             if scheme.lower() == "bearer":
                 with suppress(TokenError, InvalidClaims):  # the view will tell
                     self._claims = reader.validate(token.strip())
         return self._claims
+
+    def release(self) -> None:
+        """Let go of the request, now that it is over, but for what `claims` needs: memory is free without the collector."""
+        if self._view is not None:
+            if self._reader is not None:
+                self._authorization = self._view.header("Authorization")
+            self._view = None

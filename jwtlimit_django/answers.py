@@ -62,12 +62,22 @@ def render_refusal(exception: Refusal, request: HttpRequest | None = None) -> Ht
         exception: What was raised.
         request: Whose request it was; None where there is none, and then no handler can be called.
     """
-    return run(_refuse(exception, None if request is None else Passage(request, awaits=False)))
+    return run(_render(exception, request, awaits=False))
 
 
 async def arender_refusal(exception: Refusal, request: HttpRequest | None = None) -> HttpResponseBase:
     """Do as `render_refusal` does, in code on an event loop."""
-    return await run_async(_refuse(exception, None if request is None else Passage(request, awaits=True)))
+    return await run_async(_render(exception, request, awaits=True))
+
+
+def _render(error: Refusal, request: HttpRequest | None, *, awaits: bool) -> Flow[HttpResponseBase]:
+    if request is None:
+        return (yield from _refuse(error, None))
+    passage = Passage(request, awaits=awaits)
+    try:
+        return (yield from _refuse(error, passage))
+    finally:
+        passage.close()
 
 
 def _refuse(error: Refusal, passage: Passage | None) -> Flow[HttpResponseBase]:

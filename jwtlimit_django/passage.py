@@ -52,7 +52,8 @@ class Passage(EnvironHeaders):
     def close(self) -> None:
         """Let the next passage of this request, if there is one, begin anew."""
         if self.outermost:
-            del vars(self.raw)[_OPEN]
+            vars(self.raw).pop(_OPEN, None)
+            self.admission.release()
 
     def body(self, most_bytes: int) -> Call:
         """Return how to get the body."""

@@ -61,6 +61,8 @@ class RateLimitThrottle(BaseThrottle):
             self._wait = error.retry_after
             vars(view)[_REFUSED] = True
             return False
+        finally:
+            passage.close()
         return True
 
     def wait(self) -> float | None:

@@ -38,7 +38,7 @@ _PREFIX = "JWTLIMIT_"
 class _Passage(EnvironHeaders):
     """A request on its way through one extension, as the engine looks at it; kept in the environ, since `g` may outlive it."""
 
-    __slots__ = ("admission", "engine", "method", "path", "peer", "raw")
+    __slots__ = ("admission", "engine", "is_answering", "method", "path", "peer", "raw")
 
     awaits = False
 
@@ -50,6 +50,7 @@ class _Passage(EnvironHeaders):
         self.peer = request.remote_addr
         self.engine = engine
         self.admission = engine.admission(self)
+        self.is_answering = False  # a refusal, by a handler of the application
 
     def body(self, most_bytes: int) -> Call:
         return Call(_body, (self.raw, most_bytes))
@@ -215,6 +216,8 @@ class JWTLimit:
                 raise
             finally:
                 environ[self._key] = outer or []  # of the request that this one was forwarded from
+                for passage in found:
+                    passage.admission.release()
 
         return limited
 
@@ -274,6 +277,7 @@ def _answer_refusals(app: Flask) -> None:
     """
     if not isinstance(app.handle_user_exception, _Handler):
         app.handle_user_exception = _Handler(app.handle_user_exception, lambda answer: answer)  # type: ignore[assignment, method-assign]
+    if not isinstance(app.handle_exception, _Handler):
         app.handle_exception = _Handler(app.handle_exception, app.make_response)  # type: ignore[assignment, method-assign]
 
 
@@ -291,15 +295,23 @@ class _Handler:
 
     def __call__(self, *arguments: Any) -> Any:
         error = arguments[-1]  # later versions of Flask put their context before it
-        return self._finish(_refuse(error)) if isinstance(error, Refusal) else self._inner(*arguments)
+        answer = _refuse(error) if isinstance(error, Refusal) else None
+        return self._inner(*arguments) if answer is None else self._finish(answer)
 
 
-def _refuse(error: Refusal) -> HTTPException | ResponseReturnValue:
-    """Answer as the application's handler for *error* does, or its one for 429 or 503, or else with problem details."""
+def _refuse(error: Refusal) -> HTTPException | ResponseReturnValue | None:
+    """Answer as the application's handler for *error* does, or its one for 429 or 503, or else with problem details.
+
+    None where it comes out of such a handler: that has failed, as one of any exception may.
+    """
     engines, current = current_app.extensions["jwtlimit"].items(), _request()
     passages = [extension._passage(current, engine) for extension, engine in engines]
+    if passages[0].is_answering:
+        return None
     answer, *_ = [passage.engine.refuse(error, passage) for passage in passages]  # they are alike; each engine tells its hook
+    passages[0].is_answering = True
     handled = _handled(error, answer) if current_app.error_handler_spec else None
+    passages[0].is_answering = False
     for passage in passages:
         passage.admission.refused = answer.headers  # not before: a handler that fails is another matter
     return Response(answer.body, answer.status, content_type=answer.content_type) if handled is None else handled

@@ -3,21 +3,19 @@
 import asyncio
 import sys
 from collections.abc import Iterable
-from copy import copy
 from typing import Any
 
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection, Request
 from starlette.types import Message, Scope
 
-from jwtlimit_core import ConfigError, Engine, RequestView, Response
+from jwtlimit_core import ConfigError, Engine, LimiterUnavailable, RateLimitExceeded, RequestView, Response
 from jwtlimit_core.asgi import ScopeView, with_headers
 from jwtlimit_core.flow import Call, run_async
-from jwtlimit_core.http import Refusal
+from jwtlimit_core.http import Refusal, status_of
 
 __all__ = ["PASSAGE", "Passage", "View", "is_on_loop"]
 
-_REFUSALS = (429, 503)
 PASSAGE = "jwtlimit"  # in the scope of a request: its passage through the middleware
 
 
@@ -73,23 +71,30 @@ class Passage:
 
     def note(self, error: Refusal) -> None:
         """Remember what a processor refused; whether that becomes the answer, the application decides."""
-        self._noted = copy(error)  # without the frames that it was raised in, which hold this
+        # Not the error itself: the frames that it was raised in hold this.
+        if isinstance(error, RateLimitExceeded):
+            self._noted = RateLimitExceeded(error.decision)
+        else:
+            self._noted = LimiterUnavailable("the limiter gave no answer", retry_after=error.retry_after)
 
     def leave(self, message: Message) -> Message:
         """Return the *message* with which the answer begins, with our headers."""
         if self.admission.refused is None:
-            error = self._refusal_behind(message["status"])
+            error = self._refusal_behind(message)
             if error is not None:
                 self.refuse(error, self.view)
         return with_headers(message, self.engine.headers(self.admission, message["status"]))
 
-    def _refusal_behind(self, status: int) -> Refusal | None:
-        """Return the refusal of a processor that the application answers with *status*, by a handler of its own."""
-        handled = sys.exception()  # nothing, where other middleware sends answers from a task of its own
-        if self._noted is not None:
-            return self._noted if isinstance(handled, Refusal) or status in _REFUSALS else None
-        # Of a processor that we do not know of, or of something else that is none of ours.
-        return handled if isinstance(handled, Refusal) and status in _REFUSALS else None
+    def _refusal_behind(self, message: Message) -> Refusal | None:
+        """Return the refusal of a processor that the application answers with *message*, by a handler of its own."""
+        handled, status = sys.exception(), message["status"]
+        if self._noted is None:  # of a processor that we do not know of, or of something else that is none of ours
+            return handled if isinstance(handled, Refusal) and status == status_of(handled) else None
+        if isinstance(handled, Refusal):
+            return self._noted
+        # Nothing is handled where other middleware sends answers from a task of its own; one with a wait says something else.
+        is_own = any(name.lower() == b"retry-after" for name, _ in message.get("headers", ()))
+        return self._noted if status == status_of(self._noted) and not is_own else None
 
 
 def is_on_loop() -> bool:

@@ -62,7 +62,7 @@ class PerProcess:
 
     def close(self) -> None:
         """Close the client of this process, if it has one."""
-        made = self._made.get(os.getpid())
+        made = self._made.pop(os.getpid(), None)  # who begins again gets another
         if made is not None:
             client, connections = made
             connections.close()
@@ -257,10 +257,15 @@ def _maker(module: Any, retry: Any, url: str, **times: float | None) -> Callable
 
     try:
         if not url.startswith("unix:"):
-            int(urlsplit(url).path.strip("/") or 0)  # the database; redis-py takes another text for 0
+            _check_database(urlsplit(url).path.strip("/"))
         pool = make().connection_pool
         pool.connection_class(**pool.connection_kwargs)  # connects at its first use; knows which options there are
     except (TypeError, ValueError, RedisError):
         # Without its cause: a URL may hold a password.
         raise ConfigError("the URL of the store must read like redis://host:6379/0, rediss:// or unix:///path") from None
     return make
+
+
+def _check_database(text: str) -> None:
+    if text and not text.isdecimal():
+        raise ValueError("redis-py takes it for 0")

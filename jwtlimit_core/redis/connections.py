@@ -84,14 +84,28 @@ class Connections:
     def _handed_over(self) -> Any:
         """Wait for a connection, first come, first served: under load, those who use one now would be first each time."""
         place: SimpleQueue[Any] = SimpleQueue()
-        self._waiting.append(place)
-        self._hand_over()
         try:
+            self._waiting.append(place)
+            self._hand_over()
             return place.get(timeout=self._wait_s)
-        except Empty:
-            with suppress(ValueError):  # or it is being handed over just now, to nobody: it is lost
-                self._waiting.remove(place)
-            raise redis.ConnectionError("all connections are in use") from None
+        except BaseException as error:  # one of a signal handler, too: who leaves takes his place away
+            late = self._left(place)
+            if not isinstance(error, Empty):
+                if late is not None:
+                    self._give(late)
+                raise
+        if late is None:
+            raise redis.ConnectionError("all connections are in use")
+        return late
+
+    def _left(self, place: "SimpleQueue[Any]") -> Any:
+        """Take *place* out of the queue; return the connection that was being handed over there at that moment, if one was."""
+        try:
+            self._waiting.remove(place)
+        except ValueError:
+            with suppress(Empty):
+                return place.get(timeout=self._wait_s)
+        return None
 
     def _hand_over(self) -> None:
         with suppress(IndexError):
@@ -105,7 +119,7 @@ class Connections:
     def _made_one_more(self) -> Any:
         try:
             self._turn.take()
-            if len(self._alive) == self._most:
+            if len(self._alive) >= self._most:
                 return None
             made = self._make()
             self._alive.add(made)

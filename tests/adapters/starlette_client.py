@@ -110,10 +110,10 @@ def statuses(app: Any, path: str = "/", count: int = 4, **options: Any) -> list[
     return asyncio.run(ask_all())
 
 
-def connect(app: Any, path: str) -> Answer:
+def connect(app: Any, path: str, **options: Any) -> Answer:
     """Open a WebSocket, to an application that asks for nothing more."""
     path, _, query = path.partition("?")
-    scope = scope_of(path, query_string=query.encode()) | {"type": "websocket", "scheme": "ws", "subprotocols": []}
+    scope = scope_of(path, query_string=query.encode(), **options) | {"type": "websocket", "scheme": "ws", "subprotocols": []}
     del scope["method"]
     sent, answer = Sent(), Answer()
     sent.left = [{"type": "websocket.connect"}]

@@ -1,18 +1,21 @@
 """The Django middleware: the limits of the settings, and all that it must leave alone."""
 
+import gc
 import logging
+import weakref
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
+from django.core.handlers.wsgi import WSGIHandler
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.test import RequestFactory, override_settings
 
 from adapters.django_project import OURS, SECRET, Site, hello, hello_async
 from jwtlimit_core import ConfigError, Limit, Processor, RateLimitExceeded
 from jwtlimit_core.config import Config
-from jwtlimit_django import areset, get_async_processor, get_processor, reset, reset_all
+from jwtlimit_django import areset, get_async_processor, get_processor, rate_limit, reset, reset_all
 from jwtlimit_django.middleware import RateLimitMiddleware
 
 BY_IP = Limit("all", "2/m")
@@ -306,3 +309,26 @@ def test_django_async_processor_and_reset_share_the_counts_of_this_process(site:
     assert get_processor().create({"sub": "ann"})
     with pytest.raises(RateLimitExceeded, match="rate limit 'issue'"):
         get_processor().create({"sub": "ann"})
+
+
+@pytest.mark.parametrize("site", ["wsgi"], indirect=True)
+def test_nothing_of_a_django_request_waits_for_the_garbage_collector(site: Site) -> None:
+    seen: list[Any] = []
+
+    @rate_limit("9/m", name="view", key="subject")
+    def view(request: HttpRequest) -> HttpResponse:
+        seen.append((weakref.ref(request), request.jwtlimit))
+        return HttpResponse("hello")
+
+    site.serve(view, LIMITS=[Limit("site", "9/m")])
+    gc.disable()
+    try:
+        handler = WSGIHandler()
+        for _ in range(2):
+            response = handler.get_response(RequestFactory().get("/", HTTP_AUTHORIZATION="Bearer none"))
+            assert response.content == b"hello"
+            del response
+        assert [ref() for ref, _ in seen] == [None, None]
+        assert [(admission.claims, admission.decision.name) for _, admission in seen] == [(None, "site")] * 2
+    finally:
+        gc.enable()

@@ -191,3 +191,17 @@ def test_dependencies_of_one_endpoint_count_apart() -> None:
         return ""
 
     assert [get(app).status for _ in range(3)] == [200, 200, 429]
+
+
+def test_limit_by_a_field_takes_the_address_of_a_websocket_and_nothing_of_its_messages() -> None:
+    app = make_app()
+
+    @app.websocket("/socket", dependencies=[Depends(RateLimit("2/20s", key="field:user"))])
+    async def socket(websocket: WebSocket) -> None:
+        await websocket.accept()
+        await websocket.close()
+
+    content = {"content-type": "application/json"}
+    types = [[message["type"] for message in connect(app, "/socket", headers=content).messages] for _ in range(3)]
+    assert types[0] == types[1] == ["websocket.accept", "websocket.close"]
+    assert "websocket.accept" not in types[2]

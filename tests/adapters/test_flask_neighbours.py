@@ -1,15 +1,19 @@
 """Other code around a Flask application and in it, which takes exceptions, environs and answers into its own hands."""
 
+import gc
+import weakref
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import pytest
-from flask import Flask, Response, request
+from flask import Flask, Response, g, request
 from werkzeug.exceptions import HTTPException
+from werkzeug.test import EnvironBuilder
 from werkzeug.wrappers import Response as WSGIResponse
 
-from jwtlimit_core import Limit
+from jwtlimit_core import Limit, RateLimitExceeded
 from jwtlimit_flask import JWTLimit
 
 MakeApp = Callable[..., Flask]
@@ -122,3 +126,54 @@ def test_refund_when_is_asked_about_a_view_that_fails_where_exceptions_propagate
 
     assert list(ask()) == [500] * 3
     assert asked == [500] * 3
+
+
+def test_handler_that_is_refused_itself_fails_the_request(make_app: MakeApp, jwtlimit: JWTLimit) -> None:
+    app = make_app(SECRET_KEY="s" * 32, ISSUE_RATE="1/h")
+    app.testing, app.logger.disabled = False, True
+    app.add_url_rule("/", "view", lambda: jwtlimit.processor.create({"sub": "ann"}))
+    asked: list[Exception] = []
+
+    @app.errorhandler(RateLimitExceeded)
+    def issue_again(error: Exception) -> str:
+        asked.append(error)
+        return jwtlimit.processor.create({"sub": "ann"})
+
+    client = app.test_client()
+    assert [client.get("/").status_code for _ in range(2)] == [200, 500]
+    assert len(asked) == 1
+
+
+def test_handlers_that_are_replaced_for_a_while_are_not_wrapped_again_and_again(make_app: MakeApp) -> None:
+    app = make_app()
+    app.add_url_rule("/", "view", lambda: "hello")
+    client = app.test_client()
+    client.get("/")
+    before = app.handle_user_exception, app.handle_exception
+    for _ in range(3):
+        with mock.patch.object(app, "handle_user_exception", lambda error: Response(str(error), 500)):
+            assert client.get("/").status_code == 200
+    assert (app.handle_user_exception, app.handle_exception) == before
+
+
+def test_nothing_of_a_request_waits_for_the_garbage_collector(make_app: MakeApp) -> None:
+    app, seen = make_app(LIMITS=[Limit("site", "9/m"), Limit("me", "9/m", key="subject")]), list[Any]()
+
+    def view() -> str:
+        seen.append(weakref.ref(request._get_current_object()))  # type: ignore[attr-defined]
+        seen.append(g.jwtlimit)
+        return "hello"
+
+    app.add_url_rule("/", "view", view)
+    gc.disable()
+    try:
+        for _ in range(2):
+            environ = EnvironBuilder(headers={"Authorization": "Bearer none"}).get_environ()
+            body = app(environ, lambda *_: None)
+            assert b"".join(body) == b"hello"
+            body.close()
+            del environ, body
+        assert [ref() for ref in seen[::2]] == [None, None]
+        assert [(admission.claims, admission.decision.name) for admission in seen[1::2]] == [(None, "site")] * 2
+    finally:
+        gc.enable()

@@ -115,6 +115,39 @@ def test_own_handler_inside_of_middleware_that_answers_from_a_task_gets_the_head
     assert (refused.status, refused.text, refused.headers.get("retry-after"), told) == (status, "mine", wait, hooks)
 
 
+class Away(LimiterUnavailable):
+    """What a limiter of an application raises, made its own way."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(f"{code} {reason}", retry_after=7)
+
+
+def test_refusal_of_a_kind_of_the_application_is_answered_as_any() -> None:
+    class Store:
+        async def allow(self, key: str) -> bool:
+            raise Away(17, key)
+
+        async def reset(self, key: str) -> None: ...
+
+        async def close(self) -> None: ...
+
+    answer = get(make_app(Route("/", issue), secret_key=SECRET, store=Store()))
+    assert (answer.status, answer.headers["retry-after"]) == (503, "7")
+
+
+def test_answer_with_a_wait_of_its_own_is_not_of_what_was_refused_before() -> None:
+    async def view(request: Request) -> PlainTextResponse:
+        with suppress(RateLimitExceeded):
+            return await issue(request)
+        status, wait = request.query_params["status"], {"Retry-After": "3600"} if "wait" in request.query_params else {}
+        return PlainTextResponse("maintenance", int(status), headers=wait)
+
+    app = make_app(Route("/", view), secret_key=SECRET, issue_rate="1/20s")
+    get(app, "/?status=200")
+    assert get(app, "/?status=429&wait").ours == [[], ["3600"], [], []]
+    assert get(app, "/?status=503").ours == [[]] * 4
+
+
 def test_request_that_is_made_while_another_refusal_is_handled_has_nothing_of_that() -> None:
     told: list[object] = []
     app = make_app(limits=[Limit("site", "9/m")], on_refused=lambda decision, _: told.append(decision))

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import redis
 
 from jwtlimit_core import LimiterUnavailable
 from jwtlimit_core.redis import RedisTokenBucket
+from jwtlimit_core.redis.clients import PerProcess
 from jwtlimit_core.redis.connections import Connections
 from servers import Server, binaries, served
 
@@ -86,6 +88,73 @@ def test_connection_for_one_who_left_at_that_moment_stays(make: Make) -> None:
     connections._waiting = Leaving(["place"])
     connections._give(connection)
     assert connections._take() is connection
+
+
+class Late(deque[Any]):
+    """The places of those who wait: a connection comes at the moment when somebody gives up his place."""
+
+    def __init__(self, connection: Any) -> None:
+        super().__init__()
+        self.connection = connection
+
+    def remove(self, place: Any) -> None:
+        if self.connection is not None:
+            self.popleft().put(self.connection)
+            self.connection = None
+        super().remove(place)
+
+
+def test_connection_that_comes_when_the_wait_is_over_is_taken(make: Make) -> None:
+    connections = make(1)
+    connections._waiting = Late(connections._take())
+    for _ in range(3):
+        assert connections.execute("PING") == b"PONG"
+
+
+@pytest.mark.parametrize("comes", [False, True])
+def test_who_is_interrupted_while_waiting_leaves_no_place_and_no_connection_behind(make: Make, comes: bool) -> None:
+    connections = make(1)
+    taken = connections._take()
+    connections._waiting = Late(taken if comes else None)
+
+    def interrupt() -> None:
+        del connections.__dict__["_hand_over"]
+        raise KeyboardInterrupt
+
+    connections.__dict__["_hand_over"] = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        connections.execute("PING")
+    assert not connections._waiting
+    if not comes:
+        connections._give(taken)
+    assert connections.execute("PING") == b"PONG"
+
+
+def test_threads_that_wait_through_outages_find_all_connections_again() -> None:
+    with served(BINARY) as own:
+        clients = PerProcess(own.url, 0.1)
+        stop = threading.Event()
+
+        def ask() -> None:
+            while not stop.is_set():
+                with suppress(redis.RedisError):
+                    clients.execute("PING")
+
+        threads = [threading.Thread(target=ask) for _ in range(40)]
+        for thread in threads:
+            thread.start()
+        for _ in range(3):
+            own.pause()
+            time.sleep(0.3)
+            own.resume()
+            time.sleep(0.1)
+        stop.set()
+        for thread in threads:
+            thread.join()
+        connections = clients._of_process()[1]
+        assert len(connections._idle) == len(connections._alive) <= 20
+        assert clients.execute("PING") == b"PONG"
+        clients.close()
 
 
 def test_connection_that_was_lost_is_replaced(make: Make) -> None:

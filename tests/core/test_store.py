@@ -15,6 +15,7 @@ from redis.retry import Retry
 from redis.sentinel import Sentinel
 
 from jwtlimit_core import ConfigError, LimiterUnavailable, acquire_all
+from jwtlimit_core.flow import run
 from jwtlimit_core.redis import AsyncRedisFixedWindow, AsyncRedisTokenBucket, RedisFixedWindow, RedisTokenBucket, open_store
 from jwtlimit_core.redis.clients import check_patience
 from jwtlimit_core.redis.store import StoreDown
@@ -161,6 +162,7 @@ def test_cluster_client_whose_nodes_add_up_is_refused(nodes: list[Server]) -> No
         "redis://:hunter2@localhost?sockettimeout=1",
         "redis://:hunter2@localhost?protocol=9",
         "redis://:hunter2@localhost/tokens",
+        "redis://:hunter2@localhost/-1",
     ],
 )
 def test_url_that_is_none_is_refused_without_its_password(kind: Any, url: str) -> None:
@@ -252,6 +254,17 @@ def test_async_limiter_closed_closes_the_client_of_from_url_and_no_other(kind: A
         await given.aclose()
 
     asyncio.run(use())
+
+
+def test_store_that_was_closed_and_is_used_again_keeps_its_connections(server: Server) -> None:
+    store = open_store(f"{server.url}?client_name=again", timeout=5)
+    limiter = RedisTokenBucket(store, 1_000, 60)
+    with server.client() as client:
+        for _ in range(2):
+            assert all(limiter.allow("a") for _ in range(5))
+            assert [each["name"] for each in client.client_list()].count("again") == 1
+            run(store.close())
+            assert [each["name"] for each in client.client_list()].count("again") == 0
 
 
 def test_threads_use_as_many_connections_as_the_url_says(server: Server) -> None:
