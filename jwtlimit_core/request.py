@@ -123,7 +123,6 @@ class Admission:
 
     def release(self) -> None:
         """Let go of the request, now that it is over, but for what `claims` needs: memory is free without the collector."""
-        if self._view is not None:
-            if self._reader is not None:
-                self._authorization = self._view.header("Authorization")
-            self._view = None
+        if self._view is not None and self._reader is not None:
+            self._authorization = self._view.header("Authorization")
+        self._view = None

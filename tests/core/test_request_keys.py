@@ -155,3 +155,13 @@ def test_claims_are_verified_once_at_the_first_look(engine: Engine, monkeypatch:
 def test_claims_without_a_key_to_verify_with_are_none() -> None:
     token = build_engine({"SECRET_KEY": SECRET}).processor().create(Claims(sub="ann"))
     assert build_engine({}).admission(View(headers={"Authorization": f"Bearer {token}"})).claims is None
+
+
+def test_claims_are_known_after_the_request_was_let_go_of(engine: Engine) -> None:
+    view = View(headers={"Authorization": f"Bearer {engine.processor().create(Claims(sub='u1'))}"})
+    admission = engine.admission(view)
+    for _ in range(2):
+        admission.release()
+    view.headers.clear()
+    assert admission.claims is not None
+    assert admission.claims.sub == "u1"
