@@ -17,7 +17,7 @@ from servers import Server, free_port
 
 @pytest.fixture
 def shared(server: Server, request: pytest.FixtureRequest) -> dict[str, Any]:
-    return {"STORE": server.url, "KEY_PREFIX": request.node.name.replace("[", "-"), "ISSUE_RATE": "3/h"}
+    return {"STORE": server.url, "STORE_TIMEOUT": 20, "KEY_PREFIX": request.node.name.replace("[", "-"), "ISSUE_RATE": "3/h"}
 
 
 LIMITS = [Limit("all", "4/h"), Limit("most", "9/h", key="global")]

@@ -35,7 +35,7 @@ def worker(**settings: Any) -> tuple[FlaskClient, JWTLimit]:
 
 @pytest.fixture
 def settings(server: Server, request: pytest.FixtureRequest) -> dict[str, Any]:
-    return {"STORE": server.url, "KEY_PREFIX": request.node.name.replace("[", "-"), "ISSUE_RATE": "3/h"}
+    return {"STORE": server.url, "STORE_TIMEOUT": 20, "KEY_PREFIX": request.node.name.replace("[", "-"), "ISSUE_RATE": "3/h"}
 
 
 @pytest.mark.parametrize("strategy", ["token_bucket", "fixed_window"])

@@ -48,7 +48,7 @@ def worker(**settings: Any) -> Starlette:
 
 @pytest.fixture
 def settings(server: Server, request: pytest.FixtureRequest) -> dict[str, Any]:
-    return {"store": server.url, "key_prefix": request.node.name.replace("[", "-").replace("]", "")}
+    return {"store": server.url, "store_timeout": 20, "key_prefix": request.node.name.replace("[", "-").replace("]", "")}
 
 
 async def live(app: Any) -> None:
@@ -93,7 +93,7 @@ def test_reset_is_known_to_the_processors_of_both_kinds(settings: dict[str, Any]
 
 
 def test_connections_are_closed_with_the_application(server: Server) -> None:
-    app = worker(store=f"{server.url}?client_name=st-closes", key_prefix="closes")
+    app = worker(store=f"{server.url}?client_name=st-closes", key_prefix="closes", store_timeout=20)
 
     async def serve() -> None:
         for path in ("/api", "/sync"):

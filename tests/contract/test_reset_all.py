@@ -1,6 +1,7 @@
 """Forgetting all counts of one limiter over a store, and nothing else."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from servers import Server
 
 
 def test_reset_all_of_thousands_of_keys_deletes_those_and_no_foreign_one(server: Server) -> None:
-    names = {"name": "reset[1]*", "prefix": "odd?prefix"}
+    names: Any = {"name": "reset[1]*", "prefix": "odd?prefix", "timeout": 20}
     with RedisTokenBucket.from_url(server.url, 5, 86_400, **names) as limiter, server.client() as client:
         for index in range(3_000):
             assert limiter.allow(f"user {index}")
@@ -25,7 +26,7 @@ def test_reset_all_of_thousands_of_keys_deletes_those_and_no_foreign_one(server:
 
 def test_reset_all_async_gives_every_key_its_quota_back(server: Server) -> None:
     async def use() -> None:
-        async with AsyncRedisTokenBucket.from_url(server.url, 1, 86_400, name="reset all async") as limiter:
+        async with AsyncRedisTokenBucket.from_url(server.url, 1, 86_400, name="reset all async", timeout=20) as limiter:
             assert [await limiter.allow("a"), await limiter.allow("a")] == [True, False]
             await limiter.reset_all()
             assert await limiter.allow("a")
