@@ -22,8 +22,7 @@ from jwtlimit_core.turn import Turn
 
 __all__ = ["OneLoop", "PerLoop", "PerProcess", "check_patience", "execute", "execute_async"]
 
-# A pool waits for a free connection; more of them than can be served at once only make a crowd that connects at the same time.
-_MOST_CONNECTIONS = 20
+_MOST_CONNECTIONS = 20  # of one client; see `Connections`
 # What stands between forgets connections that are idle for some minutes, without a word to either end. The names are of Linux.
 _KEEPALIVE: dict[str, Any] = {
     "socket_keepalive": True,
@@ -57,7 +56,7 @@ class PerProcess:
         return self._of_process()[0]
 
     def execute(self, *command: str | bytes) -> Any:
-        """Do what ``execute_command`` of the client does, without its retries and records, which cost more than a limit."""
+        """Do what ``execute_command`` of the client does, without its retries and records, which take their time."""
         return self._of_process()[1].execute(*command)
 
     def close(self) -> None:

@@ -1,5 +1,6 @@
 """Connections that threads share: a bound, the latest first, none lost for good, and none that answers somebody else."""
 
+import asyncio
 import random
 import signal
 import threading
@@ -11,12 +12,15 @@ from typing import Any
 
 import pytest
 import redis
+import redis.asyncio
 
 from jwtlimit_core import LimiterUnavailable
-from jwtlimit_core.redis import RedisTokenBucket
+from jwtlimit_core.redis import AsyncRedisTokenBucket, RedisTokenBucket
 from jwtlimit_core.redis.clients import PerProcess
-from jwtlimit_core.redis.connections import Connections
+from jwtlimit_core.redis.connections import Connections, is_of_replica
+from jwtlimit_core.testing import ManualClock
 from servers import Server, binaries, served
+from stores import Plain
 
 WAIT_S = 0.05
 BINARY = next(iter(binaries().values()))
@@ -243,12 +247,13 @@ def test_limiter_whose_calls_are_interrupted_anywhere_goes_on_and_mixes_no_repli
 
 
 @pytest.mark.parametrize("given", [False, True], ids=["of-url", "given"])
-def test_connection_to_what_became_a_replica_is_not_used_again(given: bool) -> None:
-    with served(BINARY) as server:
+@pytest.mark.parametrize(("module", "kind"), [(redis, RedisTokenBucket), (redis.asyncio, AsyncRedisTokenBucket)])
+def test_connection_to_what_became_a_replica_is_not_used_again(module: Any, kind: Any, given: bool) -> None:
+    with served(BINARY) as server, asyncio.Runner() as runner:
         url, options = f"{server.url}?client_name=failover", {"socket_timeout": 2, "socket_connect_timeout": 2, "protocol": 2}
-        source: Any = redis.Redis.from_url(url, **options) if given else url
-        kind = RedisTokenBucket if given else RedisTokenBucket.from_url
-        limiter: Any = kind(source, 5, 60, timeout=5, cooldown=0.001)
+        source: Any = module.Redis.from_url(url, **options) if given else url
+        clock = ManualClock()
+        limiter: Any = Plain((kind if given else kind.from_url)(source, 5, 60, timeout=5, cooldown=1, clock=clock), runner.run)
         with server.client() as client:
 
             def connections() -> list[str]:
@@ -261,8 +266,20 @@ def test_connection_to_what_became_a_replica_is_not_used_again(given: bool) -> N
                 limiter.acquire("a")
             assert before not in connections(), "its name may stand for another server by now"
             client.execute_command("REPLICAOF", "NO", "ONE")
-            time.sleep(0.01)
+            clock.advance(1)
             assert limiter.acquire("a").remaining == 3
         limiter.close()
         if given:
-            source.close()
+            source.close() if module is redis else runner.run(source.aclose())
+
+
+@pytest.mark.parametrize("text", ["You can't write against a read only replica.", "OOM command not allowed"])
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_error_of_a_replica_is_known_by_its_kind_or_its_text(text: str, wrapped: bool) -> None:
+    is_replica = text.startswith("You")
+    error = redis.ReadOnlyError(text) if is_replica else redis.ResponseError(text)
+    if wrapped:  # as Redis 6.2 does within a script
+        code = "-READONLY " if is_replica else "-"
+        error = redis.ResponseError(f"Error running script (call to f_1): @user_script:1: {code}{text}")
+    assert is_of_replica(error) is is_replica
+    assert not is_of_replica(redis.ConnectionError(f"READONLY {text}"))

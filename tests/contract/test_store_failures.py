@@ -333,6 +333,19 @@ def test_limiter_with_one_spoiled_key_denies_that_one_and_no_other(
     assert caplog.messages == []
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_spoiled_key_is_no_outage_in_the_words_of_older_servers(
+    kind: type, make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    words = b"-ERR Error running script (call to f_1): @user_script:21: WRONGTYPE Operation against a key of another kind\r\n"
+    with Stub(words) as stub:
+        limiter = make(kind, stub.url, 5, DAY, timeout=10)
+        with pytest.raises(LimiterUnavailable):
+            limiter.acquire("bad")
+        assert limiter.limiter._store._next_probe_ns is None
+    assert caplog.messages == []
+
+
 def test_connection_whose_answer_was_an_error_is_used_again(make: Make, server: Server) -> None:
     limiter = make(RedisTokenBucket, f"{server.url}?client_name=of-errors", 5, DAY, prefix="errors", timeout=10)
     with server.client() as client:

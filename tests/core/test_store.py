@@ -267,6 +267,15 @@ def test_store_that_was_closed_and_is_used_again_keeps_its_connections(server: S
             assert [each["name"] for each in client.client_list()].count("again") == 0
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_connections_of_a_url_are_kept_alive_where_there_is_a_network(kind: Any) -> None:
+    for url, kept in (("redis://localhost", True), ("unix:///no/where", None)):
+        store = kind.from_url(url)._store
+        clients = store._close.__self__
+        options = clients._make().connection_pool.connection_kwargs
+        assert options.get("socket_keepalive") is kept
+
+
 def test_threads_use_as_many_connections_as_the_url_says(server: Server) -> None:
     limiter = RedisTokenBucket.from_url(f"{server.url}?max_connections=2&client_name=two", 1_000, 60, timeout=10)
     with server.client() as client, ThreadPoolExecutor(8) as pool:
