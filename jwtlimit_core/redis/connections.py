@@ -19,7 +19,7 @@ __all__ = ["Connections", "is_of_replica"]
 class Connections:
     """As many connections as threads need at once, up to a bound; the one that was used last is used next.
 
-    This is what of a pool a limiter needs. That of redis-py takes a sixth of the time of a check, and an exception that a
+    This is what of a pool a limiter needs. That of redis-py takes a fifth of the time of a check, and an exception that a
     signal handler raises can leave its lock taken for ever; here one that comes at any point costs a connection at most.
 
     Args:
