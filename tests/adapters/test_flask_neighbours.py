@@ -64,6 +64,38 @@ def test_refusal_after_the_view_is_answered(make_app: MakeApp, jwtlimit: JWTLimi
     assert (refused.status_code, refused.headers["Retry-After"], refused.is_json) == (429, "3600", True)
 
 
+def test_refusal_after_one_that_was_answered_is_answered_too(make_app: MakeApp, jwtlimit: JWTLimit) -> None:
+    app = make_app(SECRET_KEY="s" * 32, ISSUE_RATE="1/h", LIMITS=[Limit("site", "1/m")])
+    app.add_url_rule("/", "view", lambda: "hello")
+
+    @app.after_request
+    def slide(answer: Response) -> Response:
+        answer.headers["X-Token"] = jwtlimit.processor.create({"sub": "ann"})
+        return answer
+
+    client = app.test_client()
+    assert client.get("/").status_code == 200
+    refused = client.get("/")
+    assert (refused.status_code, refused.get_json()["violated-policies"]) == (429, ["issue"])
+
+
+def test_refund_when_is_asked_once_about_an_answer_that_begins_and_then_fails() -> None:
+    app, jwtlimit, asked = Flask("broken off"), JWTLimit(), list[int]()
+    inner = app.wsgi_app
+
+    def breaking_off(environ: Any, start: Any) -> Any:
+        inner(environ, start)
+        raise OSError("the client is gone")
+
+    app.wsgi_app = breaking_off  # type: ignore[method-assign]
+    jwtlimit.init_app(app)
+    limited = jwtlimit.rate_limit("9/h", refund_when=lambda status, _: bool(asked.append(status)))
+    app.add_url_rule("/", "view", limited(lambda: "hello"))
+    with pytest.raises(OSError, match="the client is gone"):
+        app.test_client().get("/")
+    assert asked == [200]
+
+
 @pytest.mark.parametrize("place", ["inside", "outside"])
 def test_environ_that_is_copied_on_its_way_loses_nothing(place: str) -> None:
     app, jwtlimit = Flask("copied"), JWTLimit()
@@ -95,6 +127,7 @@ def test_view_that_hands_its_environ_to_another_application_keeps_its_own_passag
     def forward() -> WSGIResponse:
         told: list[Any] = []
         body = b"".join(inner(request.environ, lambda status, headers, *_: told.extend((status, headers))))
+        jwtlimit.rate_limit("9/h", name="after")(lambda: None)()
         return Response(body + b" in outer", told[0], dict(told[1]))
 
     limited = jwtlimit.rate_limit("1/h", name="outer", refund_when=lambda status, _: asked.append(status) or status == 200)
@@ -103,7 +136,8 @@ def test_view_that_hands_its_environ_to_another_application_keeps_its_own_passag
     answers = [client.get("/") for _ in range(3)]
     assert [answer.status_code for answer in answers] == [200] * 3
     assert asked == [200] * 3
-    assert [answer.headers["RateLimit"] for answer in answers] == ['"outer";r=0;t=3600'] * 3
+    expected = [f'"outer";r=0;t=3600, "after";r={left};t=400' for left in (8, 7, 6)]
+    assert [answer.headers["RateLimit"] for answer in answers] == expected
 
 
 @pytest.mark.parametrize("propagate", [None, True])

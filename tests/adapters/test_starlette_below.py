@@ -14,7 +14,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from adapters.starlette_client import SECRET, ask, connect, get, hello, make_app, make_exceeded, scope_of, statuses
+from adapters.starlette_client import SECRET, Answer, Sent, connect, get, hello, make_app, make_exceeded, scope_of, statuses
 from jwtlimit_core import ConfigError, Limit, LimiterUnavailable, RateLimitExceeded
 from jwtlimit_core.testing import ManualClock
 from jwtlimit_starlette import RateLimitMiddleware, get_processor, get_sync_processor, reset, reset_all
@@ -156,7 +156,9 @@ def test_request_that_is_made_while_another_refusal_is_handled_has_nothing_of_th
         try:
             raise make_exceeded()
         except RateLimitExceeded:
-            return (await ask(app)).ours
+            answer = Answer()
+            await app(scope_of(), Sent().receive, answer.send)  # in this very task
+            return answer.ours
 
     assert asyncio.run(ask_meanwhile()) == [[], [], ['"site";q=9;w=60'], ['"site";r=8;t=7']]
     assert told == []
