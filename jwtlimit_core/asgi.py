@@ -7,9 +7,11 @@ from typing import Any
 from jwtlimit_core.body import MOST_BODY_BYTES
 from jwtlimit_core.errors import ConfigError
 from jwtlimit_core.flow import Call
-from jwtlimit_core.http import Headers, overlaid
+from jwtlimit_core.http import Headers
 
 __all__ = ["Body", "Message", "Receive", "Scope", "ScopeView", "with_headers"]
+
+_FORWARDING = (b"x-forwarded-for", b"forwarded")
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -77,21 +79,21 @@ class ScopeView:
     Args:
         scope: What the server says of it, and for an endpoint what the applications above do. Applications below change it, so
             it is read now.
-        messages: The rest of it; None where no middleware has them.
+        receive: Where its messages come from; None where no middleware has them.
         raw: The framework's own object, where it is known.
 
     Attributes:
         scope: The same; None when the request is over.
-        messages: The same.
     """
 
-    __slots__ = ("_headers", "_raw", "messages", "method", "path", "peer", "scope")
+    __slots__ = ("_headers", "_messages", "_raw", "_receive", "method", "path", "peer", "scope")
 
     awaits = True
 
-    def __init__(self, scope: Scope, messages: Body | None, raw: Any = None) -> None:
+    def __init__(self, scope: Scope, receive: Receive | None, raw: Any = None) -> None:
         self.scope: Scope | None = scope
-        self.messages = messages
+        self._receive: Any = receive
+        self._messages: Body | None = None
         self._raw = raw
         self._headers = scope["headers"]
         self.method: str = scope.get("method", "GET").upper()  # as sent, from some servers; a WebSocket begins with a GET
@@ -101,6 +103,14 @@ class ScopeView:
             self.path = path[len(root) :]
         client = scope.get("client")
         self.peer: str | None = client[0] if client else None
+
+    @property
+    def is_forwarded(self) -> bool:
+        """Whether it has an X-Forwarded-For or Forwarded header."""
+        for name, _ in self._headers:  # noqa: SIM110  a fifth of what any() takes
+            if name in _FORWARDING:
+                return True
+        return False
 
     def header(self, name: str) -> str | None:
         """Return the value of a header."""
@@ -124,23 +134,41 @@ class ScopeView:
         """
         if self.scope is not None and self.scope.get("type", "http") != "http":
             return Call(lambda: None)
-        if self.messages is None:
+        if self._receive is None:
             raise ConfigError(
                 "a limit by a field needs RateLimitMiddleware, which sees the body first: add it to the application"
             )
         return Call(self.messages.read, (most_bytes,), awaits=True)
 
+    @property
+    def messages(self) -> Body:
+        """What was received, kept from the first look on: most requests have no body, and nobody asks."""
+        if self._messages is None:
+            self._messages = Body(self._receive)
+        return self._messages
+
+    def receive(self) -> Awaitable[Message]:
+        """Return how to await the next message for the application, which misses none that was looked at."""
+        return self.messages.receive()
+
     def release(self) -> None:
         """Let go of what holds this, too, now that the request is over: memory is free at once, without garbage collection."""
-        self.scope = self.messages = self._raw = None
+        self.scope = self._raw = None
 
 
 def with_headers(message: Message, headers: Headers) -> Message:
     """Return the *message* with which an answer begins, with *headers* in place of those of the same names."""
     if not headers:
         return message
-    raw = [(_raw_name(name), value.encode("latin-1")) for name, value in headers]
-    return {**message, "headers": overlaid(message.get("headers", ()), raw)}
+    all_headers = [*message.get("headers", ())]
+    for name, value in headers:
+        raw = _raw_name(name)
+        for theirs, _ in all_headers:
+            if len(theirs) == len(raw) and theirs.lower() == raw:
+                all_headers = [header for header in all_headers if header[0].lower() != raw]
+                break
+        all_headers.append((raw, value.encode("latin-1")))
+    return dict(message, headers=all_headers)
 
 
 @lru_cache(1_000)

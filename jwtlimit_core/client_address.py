@@ -50,8 +50,9 @@ class ForwardedView(Protocol):
     def peer(self) -> str | None:
         """The address at the other end of the socket; None or empty where there is none."""
 
-    def header(self, name: str) -> str | None:
-        """Return the value of a header, or of its first line; None where the request has none."""
+    @property
+    def is_forwarded(self) -> bool:
+        """Whether it has an X-Forwarded-For or Forwarded header, whoever wrote that."""
 
     def header_lines(self, name: str) -> Sequence[str]:
         """Return the values of all header lines of that name, in order; a server may have joined them with commas."""
@@ -121,11 +122,7 @@ class ClientAddresses:
         key, trusted = hop or (peer or "", False)
         if trusted or self._trusted_hops:
             key = self._client(view, key)
-        elif (
-            not self._warned_of_header
-            and peer
-            and (view.header("X-Forwarded-For") is not None or view.header("Forwarded") is not None)
-        ):
+        elif peer and not self._warned_of_header and view.is_forwarded:
             self._warn_of_header(view, key)
         if not peer and key == NO_ADDRESS and not self._warned_of_no_address:
             self._warned_of_no_address = True

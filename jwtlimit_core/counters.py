@@ -1,18 +1,21 @@
 """Where requests and tokens are counted: in this process, or in a store that many share."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any, Protocol
 
 from jwtlimit_core.clock import Clock
 from jwtlimit_core.errors import ConfigError, LimiterUnavailable
 from jwtlimit_core.flow import Call, Flow, awaits
-from jwtlimit_core.limit import Limit, OnFailure
+from jwtlimit_core.limit import Limit, OnFailure, Phase
 from jwtlimit_core.limiter import RateLimiter
 from jwtlimit_core.rate import Rate
 
 __all__ = ["Counters", "InProcess", "InStore", "Limiters"]
+
+
+Plain = tuple[bool, Sequence[tuple[Limit, RateLimiter | None, int]]]
 
 
 class Counters(Protocol):
@@ -148,21 +151,33 @@ class Limiters:
         counters: Makes them.
 
     Attributes:
-        ready: Those of limits without plans, for code off an event loop and on one: what a look-up for each request takes.
+        plain: What `plain_in` found of phases, for code off an event loop and on one.
     """
 
     def __init__(self, counters: Counters) -> None:
-        self.ready: tuple[dict[Limit, Any], dict[Limit, Any]] = ({}, {})
+        self.plain: tuple[dict[Phase, Plain], dict[Phase, Plain]] = ({}, {})
         self._counters = counters
         self._made: dict[tuple[str, Rate, OnFailure | None, bool, bool], Any] = {}
 
     def of(self, limit: Limit, rate: Rate, *, on_loop: bool) -> Any:
         """Return the limiter that counts for *limit* at *rate*, one of its own."""
         refunds = limit.refund_when is not None
-        made = self.named(limit.name, rate, on_loop=on_loop, on_failure=limit.on_failure, refunds=refunds)
-        if limit.rate is not None:
-            self.ready[on_loop][limit] = made
-        return made
+        return self.named(limit.name, rate, on_loop=on_loop, on_failure=limit.on_failure, refunds=refunds)
+
+    def plain_in(self, phase: Phase, *, on_loop: bool) -> Plain:
+        """Return whether all of *phase* holds for every request, and its limits with their limiters and costs.
+
+        The limiter is None where more than an address has to be asked for, it counts elsewhere, or the phase has it already.
+        """
+        found: list[tuple[Limit, RateLimiter | None, int]] = []
+        for limit in phase:
+            limiter, cost = None, 0
+            if limit.is_plain and limit.rate is not None and isinstance(limit.cost, int):
+                limiter, cost = self.of(limit, limit.rate, on_loop=on_loop), limit.cost
+            is_short = isinstance(limiter, RateLimiter) and all(limiter is not other for _, other, _ in found)
+            found.append((limit, limiter if is_short else None, cost))
+        everywhere = bool(phase) and all(limit.is_everywhere for limit in phase)
+        return self.plain[on_loop].setdefault(phase, (everywhere, found))
 
     def named(self, name: str, rate: Rate, *, on_loop: bool, on_failure: OnFailure | None = None, refunds: bool = False) -> Any:
         """Return the limiter of a name and a rate; see `Counters.make`."""

@@ -4,10 +4,10 @@ import inspect
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial, wraps
-from typing import Any, NamedTuple, TypedDict, TypeVar, cast
+from typing import Any, NamedTuple, TypedDict, TypeVar
 
 from jwtlimit_core.errors import ConfigError
-from jwtlimit_core.limit import Key, Limit, OnFailure, RefundWhen
+from jwtlimit_core.limit import Key, Limit, OnFailure, Phase, RefundWhen
 from jwtlimit_core.rate import Rate, shown
 
 __all__ = ["Decoration", "LimitOptions", "Owner", "exempt", "is_exempt", "layers", "warn_of_limits_in_vain"]
@@ -47,7 +47,7 @@ class _Limited(NamedTuple):
     owner: "Owner"
     wrapper: Function
     function: Function
-    limits: tuple[Limit, ...]
+    phase: Phase
 
 
 class Owner:
@@ -81,10 +81,12 @@ class Decoration:
         self._rate = rate
         self._options: Any = dict(options)
         self._name = self._options.pop("name", None)
-        self._limits: dict[str, Limit] = {}  # by view, since some frameworks decorate anew for each request
+        # By view, since some frameworks decorate anew for each request.
+        self._limits: dict[str, Limit] = {}
+        self._phases: dict[tuple[Limit, ...], Phase] = {}
         self._limit = Limit(_DEFAULT_NAME if self._name is None else self._name, rate, **self._options)
 
-    def of(self, view: Function, wrap: Callable[[Function, tuple[Limit, ...]], Function], *, on_loop: bool) -> Function:
+    def of(self, view: Function, wrap: Callable[[Function, Phase], Function], *, on_loop: bool) -> Function:
         """Return *view* as *wrap* makes it, with the limits that it has directly below.
 
         Args:
@@ -98,15 +100,15 @@ class Decoration:
         if not callable(view):
             raise ConfigError(f"rate_limit takes functions, not {shown(view)}")
         own = getattr(view, _LIMITED, None)
-        function, limits = view, cast("tuple[Limit, ...]", ())
+        function, limits = view, Phase()
         if isinstance(own, _Limited) and own.wrapper is view and own.owner is self._owner:
-            function, limits = own.function, own.limits
+            function, limits = own.function, own.phase
         limit = self.limit_of(function)
         if limit.awaits and not on_loop:
             raise ConfigError(f"limit {limit.name!r} has a coroutine function, but its view has no event loop: use plain ones")
-        limits = (*limits, limit)
-        wrapper = wraps(view)(wrap(function, limits))
-        setattr(wrapper, _LIMITED, _Limited(self._owner, wrapper, function, limits))
+        phase = self._phase(*limits, limit)
+        wrapper = wraps(view)(wrap(function, phase))
+        setattr(wrapper, _LIMITED, _Limited(self._owner, wrapper, function, phase))
         getattr(view, "__dict__", {})[_DECORATED] = (view, wrapper)
         return wrapper
 
@@ -118,15 +120,19 @@ class Decoration:
         known = self._limits.get(name)
         return known or self._limits.setdefault(name, Limit(self._owner.name(view, self), self._rate, **self._options))
 
-    def limit_at(self, view: Function, place: str) -> Limit:
+    def phase_at(self, view: Function, place: str) -> Phase:
         """Return the limit for *view* at *place*, such as a path, where that is known only when it is asked for.
 
         It is called after view, place and rate, so that all workers call it so, whichever of its limits they meet first.
         """
-        if self._name is not None:
-            return self._limit
-        name = " ".join(filter(None, (_name_of(view), place, str(self._limit.rate or ""))))
-        return self._limits.get(name) or self._limits.setdefault(name, Limit(name, self._rate, **self._options))
+        limit = self._limit
+        if self._name is None:
+            name = " ".join(filter(None, (_name_of(view), place, str(limit.rate or ""))))
+            limit = self._limits.get(name) or self._limits.setdefault(name, Limit(name, self._rate, **self._options))
+        return self._phase(limit)
+
+    def _phase(self, *limits: Limit) -> Phase:
+        return self._phases.setdefault(limits, Phase(limits))
 
 
 def exempt(view: View) -> View:

@@ -23,9 +23,9 @@ from jwtlimit_core.counters import Counters, Limiters
 from jwtlimit_core.decision import Decision, RateLimitExceeded, combine
 from jwtlimit_core.errors import ConfigError
 from jwtlimit_core.flow import DONE, Call, Flow, awaits
-from jwtlimit_core.http import Headers, Refusal, Response, rate_limit_headers, refusal
+from jwtlimit_core.http import STATUSES, Headers, Refusal, Response, rate_limit_headers, refusal
 from jwtlimit_core.keys import SERVICE_KEY
-from jwtlimit_core.limit import Limit, Paths
+from jwtlimit_core.limit import Limit, Paths, Phase
 from jwtlimit_core.limiter import RateLimiter, acquire_together
 from jwtlimit_core.processor import AsyncProcessor, Processor
 from jwtlimit_core.rate import Rate, shown
@@ -79,7 +79,7 @@ class Engine:
         self.user_key = user_key
         self._issue_rate = issue_rate
         self._limiters = Limiters(counters)
-        self._keys = RequestKeys(addresses, user_key)
+        self._keys = RequestKeys(addresses, user_key, verifies=config is not None)
         self._charger = Charger(self._keys, self._limiters)
         self._exempt_paths = Paths(exempt_paths) if exempt_paths else None
         self._headers = headers
@@ -88,7 +88,7 @@ class Engine:
         self._processors: dict[tuple[bool, bool], Any] = {}
         self._reader = None if config is None else Processor(replace(config, rate_limiter=None, before_issue=None))
         before = [limit for limit in limits if all(part.source in UNVERIFIED for part in limit.parts)]
-        self._phases = [phase for phase in (before, [limit for limit in limits if limit not in before]) if phase]
+        self._phases = [Phase(each) for each in (before, [limit for limit in limits if limit not in before]) if each]
         logger.info(
             "%s; counted %s",
             f"tokens are issued at {issue_rate} for each subject" if config else "no key is set: no tokens are issued",
@@ -136,7 +136,7 @@ class Engine:
 
     def admission(self, view: RequestView) -> Admission:
         """Return the record of a request that has not been charged yet; `enabled` is asked now, and holds for all of it."""
-        return Admission(view, self._reader, enabled=self.enabled)
+        return Admission(view, self._reader, self._enabled is True or self.enabled)
 
     def enter(self, view: RequestView, admission: Admission) -> Flow[None]:
         """Charge a request to the limits of the settings: the first two phases; raises as `admit` does."""
@@ -145,12 +145,12 @@ class Engine:
             return self.admit(view, admission, phases[0])
         return self._enter(view, admission, phases)
 
-    def _enter(self, view: RequestView, admission: Admission, phases: Sequence[Sequence[Limit]]) -> Flow[None]:
-        for limits in phases:
-            yield from self.admit(view, admission, limits)
+    def _enter(self, view: RequestView, admission: Admission, phases: Sequence[Phase]) -> Flow[None]:
+        for phase in phases:
+            yield from self.admit(view, admission, phase)
 
-    def admit(self, view: RequestView, admission: Admission, limits: Sequence[Limit]) -> Flow[None]:
-        """Charge a request to all of *limits* that it meets, or to none.
+    def admit(self, view: RequestView, admission: Admission, phase: Phase) -> Flow[None]:
+        """Charge a request to all limits of *phase* that it meets, or to none.
 
         It may do so before the flow is run, and raise at once. A CORS preflight is not charged: it comes from the browser, not
         from its user.
@@ -164,33 +164,27 @@ class Engine:
         """
         if not admission.enabled or (view.method == "OPTIONS" and _is_preflight(view)):
             return DONE
-        met = [limit for limit in limits if limit.is_everywhere or limit.applies(view.method, view.path)]
-        if not met:
-            return DONE
-        if met[0].is_plain and not admission.charges:
-            # Nearly every request: nobody is asked, and nothing may have to be put back.
-            decision = self._decide_here(met, view)
-            if decision is not None:
-                admission.decisions += _allowed(decision)
+        plain = self._limiters.plain[view.awaits].get(phase)
+        everywhere, met = self._limiters.plain_in(phase, on_loop=view.awaits) if plain is None else plain
+        if not everywhere:
+            met = [each for each in met if each[0].is_everywhere or each[0].applies(view.method, view.path)]
+            if not met:
                 return DONE
-        return self._admit(view, admission, met)
-
-    def _decide_here(self, limits: Sequence[Any], view: RequestView) -> Decision | None:
-        """Charge *limits*, the first by address alone; None where others are not, or count elsewhere, or two count as one."""
-        limiter = self._limiter(limits[0], view)
-        if not isinstance(limiter, RateLimiter):
-            return None
-        if len(limits) == 1:
-            return limiter.acquire(self._keys.address(view), limits[0].cost)
-        limiters = [limiter, *[self._limiter(limit, view) for limit in limits[1:] if limit.is_plain]]
-        if len(set(limiters)) < len(limits):
-            return None
-        key = self._keys.address(view)
-        return combine(acquire_together([(limiter, key, limit.cost) for limiter, limit in zip(limiters, limits, strict=True)]))
-
-    def _limiter(self, limit: Any, view: RequestView) -> Any:
-        limiter = self._limiters.ready[view.awaits].get(limit)
-        return self._limiters.of(limit, limit.rate, on_loop=view.awaits) if limiter is None else limiter
+        _, limiter, cost = met[0]
+        if limiter is not None and not admission.charges:
+            # Nearly every request: nobody is asked whom to charge, or how much, and nothing may have to be put back.
+            key = self._keys.address(view)
+            if len(met) == 1:
+                decision = limiter.acquire(key, cost)
+                if not decision.allowed:
+                    raise RateLimitExceeded(decision)
+                admission.decisions.append(decision)
+                return DONE
+            spends = [(limiter, key, cost) for _, limiter, cost in met if limiter is not None]
+            if len(spends) == len(met):
+                admission.decisions += _allowed(combine(acquire_together(spends)))
+                return DONE
+        return self._admit(view, admission, [limit for limit, *_ in met])
 
     def _admit(self, view: RequestView, admission: Admission, limits: Sequence[Limit]) -> Flow[None]:
         try:
@@ -221,7 +215,7 @@ class Engine:
         """Return the headers for an answer with *status*: of what was refused, or else of the limits that let it pass."""
         if admission.refused is not None:
             return admission.refused
-        if status in _REFUSALS or not self._headers or not admission.decisions:
+        if status in STATUSES or not self._headers or not admission.decisions:
             return ()
         return rate_limit_headers(admission.decisions)
 
@@ -300,9 +294,6 @@ class Engine:
         """
         for rate in limit.rates.values() if limit.rate is None and limit.rates else [limit.rate]:
             self._limiters.of(limit, cast("Rate", rate), on_loop=on_loop)
-
-
-_REFUSALS = (429, 503)
 
 
 def is_enabled(value: Any) -> bool:

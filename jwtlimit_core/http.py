@@ -13,12 +13,12 @@ from urllib.parse import quote
 
 from jwtlimit_core.decision import Decision, RateLimitExceeded
 from jwtlimit_core.errors import LimiterUnavailable
-from jwtlimit_core.rate import Rate
 
-__all__ = ["Headers", "Refusal", "Response", "kinds_of", "overlaid", "rate_limit_headers", "refusal", "status_of"]
+__all__ = ["STATUSES", "Headers", "Refusal", "Response", "kinds_of", "overlaid", "rate_limit_headers", "refusal", "status_of"]
 
 Headers = tuple[tuple[str, str], ...]
 Refusal = RateLimitExceeded | LimiterUnavailable
+STATUSES = (429, 503)  # of answers to refusals
 
 _NS_PER_SECOND = 1_000_000_000
 _LARGEST_INTEGER = 999_999_999_999_999  # of a structured field
@@ -101,15 +101,17 @@ def rate_limit_headers(decisions: Sequence[Decision]) -> Headers:
 
 def _items(decision: Decision) -> tuple[str, str]:
     """Return the item of RateLimit-Policy and that of RateLimit for *decision*."""
-    _, rate, label, remaining, _, reset_after_ns, _, more_ns = decision
-    name, policy = _policy(label, rate)
+    rate, remaining = decision.rate, decision.remaining
+    reset_after_ns, more_ns = decision.reset_after_ns, decision.more_after_ns
+    name, policy = _policy(decision.name, rate.limit, rate.window_ns, rate.burst)
     if not reset_after_ns:
         return policy, f"{name};r={remaining}"
     if more_ns is None:
         # Until full, less the time that the tokens after the next one take; that time is rounded up, so that no t is later than
         # Retry-After.
         more_ns = reset_after_ns + (rate.burst - remaining - 1) * -rate.unit // rate.refill
-    return policy, f"{name};r={remaining};t={min(_LARGEST_INTEGER, _seconds(more_ns) or 1)}"
+    wait_s = -(-more_ns // _NS_PER_SECOND) or 1
+    return policy, f"{name};r={remaining};t={wait_s if wait_s < _LARGEST_INTEGER else _LARGEST_INTEGER}"  # noqa: FURB136  min() costs more
 
 
 def _wait_s(error: Refusal) -> int | None:
@@ -129,12 +131,12 @@ def _refusing(decision: Decision) -> list[Decision]:
 
 
 @lru_cache(1_000)
-def _policy(name: str, rate: Rate) -> tuple[str, str]:
-    """Return the name, and the item of RateLimit-Policy, of a limit."""
-    window_s, rest = divmod(rate.burst * rate.window_ns, rate.limit * _NS_PER_SECOND)
+def _policy(name: str, limit: int, window_ns: int, burst: int) -> tuple[str, str]:
+    """Return the name, and the item of RateLimit-Policy, of a limit; the numbers of its rate are hashed faster than that."""
+    window_s, rest = divmod(burst * window_ns, limit * _NS_PER_SECOND)
     window = f";w={window_s}" if not rest and window_s <= _LARGEST_INTEGER else ""
     quoted = _quoted(name)
-    return quoted, f"{quoted};q={rate.burst}{window}"
+    return quoted, f"{quoted};q={burst}{window}"
 
 
 def _seconds(ns: int) -> int:

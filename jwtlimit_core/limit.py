@@ -9,7 +9,7 @@ from jwtlimit_core.errors import ConfigError
 from jwtlimit_core.flow import awaits
 from jwtlimit_core.rate import Rate, shown
 
-__all__ = ["Key", "KeyPart", "Limit", "OnFailure", "Paths", "path_problems"]
+__all__ = ["Key", "KeyPart", "Limit", "OnFailure", "Paths", "Phase", "path_problems"]
 
 KeySource = str | Callable[[Any], Any]
 Key = KeySource | tuple[KeySource, ...]
@@ -173,6 +173,17 @@ class Limit:
     def applies(self, method: str, path: str) -> bool:
         """Say whether requests with *method* for *path* are limited."""
         return (self.methods is None or method in self.methods) and (self.under is None or path in self.under)
+
+
+class Phase(tuple[Limit, ...]):
+    """Limits that a request meets together: it is charged to all of them, or to none.
+
+    One is like no other, whatever limits they have: it is looked up for each request, and to compare limits costs too much.
+    """
+
+    __slots__ = ()
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
 
 
 def path_problems(name: str, paths: Any) -> list[str]:

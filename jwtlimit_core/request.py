@@ -36,6 +36,10 @@ class RequestView(Protocol):
         """The address at the other end of the socket; None or empty where there is none."""
 
     @property
+    def is_forwarded(self) -> bool:
+        """Whether it has an X-Forwarded-For or Forwarded header, whoever wrote that."""
+
+    @property
     def raw(self) -> Any:
         """The framework's own request, as functions of the application get it."""
 
@@ -76,7 +80,6 @@ class Admission:
         enabled: Whether anything is limited, for this request.
         refunds: Whether the answer decides on what is put back.
         refused: The headers of the answer to what was refused, whoever answered it; None where nothing was.
-        verifies: Whether there is a key to verify tokens with.
     """
 
     __slots__ = (
@@ -89,16 +92,14 @@ class Admission:
         "enabled",
         "refunds",
         "refused",
-        "verifies",
     )
 
-    def __init__(self, view: RequestView, reader: Processor | None, *, enabled: bool) -> None:
+    def __init__(self, view: RequestView, reader: Processor | None, enabled: bool) -> None:
         self.charges: list[Charge] = []
         self.decisions: list[Decision] = []
         self.enabled = enabled
         self.refunds = False
         self.refused: Headers | None = None
-        self.verifies = reader is not None
         self._view: RequestView | None = view
         self._authorization: str | None = None
         self._reader = reader

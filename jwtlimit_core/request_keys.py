@@ -28,10 +28,12 @@ class RequestKeys:
     Args:
         addresses: How the address of a client is found.
         user_key: What is charged for a user: a function of the request; None for the framework's own.
+        verifies: Whether there is a key to verify tokens with.
     """
 
-    def __init__(self, addresses: ClientAddresses, user_key: UserKey | None) -> None:
+    def __init__(self, addresses: ClientAddresses, user_key: UserKey | None, *, verifies: bool) -> None:
         self._addresses = addresses
+        self._verifies = verifies
         self._user_key = user_key
         self._user_key_awaits = awaits(user_key)
 
@@ -67,7 +69,7 @@ class RequestKeys:
         if part.source == "global":
             return SERVICE_KEY
         if part.source == "subject":
-            if not admission.verifies:
+            if not self._verifies:
                 raise ConfigError(f"limit {limit.name!r} is by subject: set a key, so that tokens can be verified")
             claims = admission.claims
             return None if claims is None else resolve_key(claims)

@@ -19,6 +19,11 @@ class EnvironHeaders:
 
     environ: Mapping[str, Any]
 
+    @property
+    def is_forwarded(self) -> bool:
+        """Whether it has an X-Forwarded-For or Forwarded header."""
+        return "HTTP_X_FORWARDED_FOR" in self.environ or "HTTP_FORWARDED" in self.environ
+
     def header(self, name: str) -> str | None:
         """Return the value of a header, None where the request has none."""
         value: str | None = self.environ.get(_environ_name(name))

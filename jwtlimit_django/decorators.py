@@ -9,9 +9,10 @@ from asgiref.sync import iscoroutinefunction
 from django.http import HttpRequest
 from django.utils.decorators import method_decorator
 
-from jwtlimit_core import ConfigError, Limit, Rate
+from jwtlimit_core import ConfigError, Rate
 from jwtlimit_core.decoration import Decoration, LimitOptions, Owner, layers
 from jwtlimit_core.flow import Call, Flow, run, run_async
+from jwtlimit_core.limit import Phase
 from jwtlimit_django.answers import respond
 from jwtlimit_django.passage import Passage
 
@@ -49,10 +50,10 @@ def rate_limit(rate: Rate | str | None = None, **options: Unpack[LimitOptions]) 
     return decorate
 
 
-def _wrap(function: Callable[..., Any], limits: tuple[Limit, ...]) -> Callable[..., Any]:
+def _wrap(function: Callable[..., Any], phase: Phase) -> Callable[..., Any]:
     def flow(call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Flow[Any]:
         passage = Passage(_request_in(args, kwargs), awaits=call.awaits)
-        return respond(passage, partial(passage.engine.admit, limits=limits), call)
+        return respond(passage, partial(passage.engine.admit, phase=phase), call)
 
     async def limit_async(*args: Any, **kwargs: Any) -> Any:
         return await run_async(flow(Call(partial(function, *args, **kwargs), awaits=True), args, kwargs))

@@ -1,6 +1,7 @@
 """A throttle for Django REST framework, whose users are known only inside its views."""
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, ClassVar
 
 from rest_framework.exceptions import APIException
@@ -11,7 +12,7 @@ from rest_framework.views import APIView
 
 from jwtlimit_core import ConfigError, Limit, LimiterUnavailable, Rate, RateLimitExceeded
 from jwtlimit_core.flow import run
-from jwtlimit_core.limit import Key
+from jwtlimit_core.limit import Key, Phase
 from jwtlimit_django.passage import Passage
 
 __all__ = ["RateLimitThrottle"]
@@ -48,11 +49,11 @@ class RateLimitThrottle(BaseThrottle):
         """
         passage = Passage(request._request, awaits=False)
         vars(request._request)["jwtlimit"] = passage.admission
-        limit = self._limit()
-        if limit is None or _REFUSED in vars(view):
+        phase = self._phase()
+        if phase is None or _REFUSED in vars(view):
             return True
         try:
-            run(passage.engine.admit(passage, passage.admission, (limit,)))
+            run(passage.engine.admit(passage, passage.admission, phase))
         except (RateLimitExceeded, LimiterUnavailable) as error:
             # REST framework sets them on its answer, in whatever form that is.
             view.headers.update(passage.engine.refuse(error, passage).headers)
@@ -69,7 +70,7 @@ class RateLimitThrottle(BaseThrottle):
         """Return the seconds until the request would have passed, None if waiting never helps."""
         return self._wait
 
-    def _limit(self) -> Limit | None:
+    def _phase(self) -> Phase | None:
         kind = type(self)
         rate: Any = self.rate
         if rate is None:
@@ -77,8 +78,13 @@ class RateLimitThrottle(BaseThrottle):
             if self.scope not in rates:
                 raise ConfigError(f"{kind.__qualname__} needs a rate, or a scope that DEFAULT_THROTTLE_RATES has a rate for")
             rate = rates[self.scope]
-        name = self.scope or f"{kind.__module__}.{kind.__qualname__}"
-        return None if rate is None else Limit(name, rate, key=kind.key, **self.options)  # a function is not to be bound
+        return None if rate is None else _phase_of(kind, rate)  # type: ignore[arg-type]  # mypy doubts that classes are hashable
+
+
+@cache
+def _phase_of(kind: type[RateLimitThrottle], rate: Rate | str) -> Phase:
+    name = kind.scope or f"{kind.__module__}.{kind.__qualname__}"
+    return Phase((Limit(name, rate, key=kind.key, **kind.options),))
 
 
 class _Unavailable(APIException):

@@ -19,7 +19,7 @@ from jwtlimit_core.engine import Engine, OnRefused
 from jwtlimit_core.flow import Call, run
 from jwtlimit_core.http import Refusal, kinds_of, overlaid
 from jwtlimit_core.http import Response as Answer
-from jwtlimit_core.limit import Limit
+from jwtlimit_core.limit import Phase
 from jwtlimit_core.settings import build_engine
 from jwtlimit_core.wsgi import EnvironHeaders, Rewound
 
@@ -179,9 +179,9 @@ class JWTLimit:
 
         return enter
 
-    def _admit(self, limits: tuple[Limit, ...]) -> None:
+    def _admit(self, phase: Phase) -> None:
         passage = self._passage(_request(), None)
-        run(passage.engine.admit(passage, passage.admission, limits))
+        run(passage.engine.admit(passage, passage.admission, phase))
 
     def _passage(self, current: Request, engine: Engine | None) -> _Passage:
         """Return the passage of a request; it begins where nobody has asked for it before."""
@@ -221,13 +221,13 @@ class JWTLimit:
 
         return limited
 
-    def _wrap(self, function: Callable[..., Any], limits: tuple[Limit, ...]) -> Callable[..., Any]:
+    def _wrap(self, function: Callable[..., Any], phase: Phase) -> Callable[..., Any]:
         async def limit_async(*args: Any, **kwargs: Any) -> Any:
-            self._admit(limits)
+            self._admit(phase)
             return await function(*args, **kwargs)
 
         def limit(*args: Any, **kwargs: Any) -> Any:
-            self._admit(limits)
+            self._admit(phase)
             return function(*args, **kwargs)
 
         return limit_async if inspect.iscoroutinefunction(function) else limit

@@ -64,7 +64,7 @@ def answer(error: Refusal, passage: Passage | None) -> Answer:
     """Return the answer of the core to *error*, of which `on_refused` is told only once."""
     if isinstance(error, Answered):
         return error.answer
-    return refusal(error) if passage is None else passage.refuse(error, passage.view)
+    return refusal(error) if passage is None else passage.refuse(error, passage)
 
 
 async def refuse(error: Refusal, found: Answer, request: HTTPConnection, app: Any, *, from_pool: bool = False) -> Response:

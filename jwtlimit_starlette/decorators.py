@@ -11,14 +11,15 @@ from starlette.requests import HTTPConnection
 from starlette.responses import Response
 from starlette.websockets import WebSocket
 
-from jwtlimit_core import ConfigError, Engine, Limit, LimiterUnavailable, Rate, RateLimitExceeded
+from jwtlimit_core import ConfigError, Engine, LimiterUnavailable, Rate, RateLimitExceeded
 from jwtlimit_core.decoration import Decoration, LimitOptions, Owner
 from jwtlimit_core.flow import awaits, run_async
 from jwtlimit_core.http import Refusal
 from jwtlimit_core.http import Response as Answer
+from jwtlimit_core.limit import Phase
 from jwtlimit_core.settings import build_engine
 from jwtlimit_starlette.answers import as_http, refuse
-from jwtlimit_starlette.passage import Passage, View
+from jwtlimit_starlette.passage import EndpointView, Passage
 
 __all__ = ["RateLimit", "rate_limit"]
 
@@ -62,8 +63,8 @@ class RateLimit:
             LimiterUnavailable: The store gave no answer.
         """
         route = request.scope.get("route")
-        limit = self._decoration.limit_at(request.scope.get("endpoint", self), getattr(route, "path", ""))
-        found = await self._gate.refusal(request, (limit,))
+        phase = self._decoration.phase_at(request.scope.get("endpoint", self), getattr(route, "path", ""))
+        found = await self._gate.refusal(request, phase)
         if found is not None:
             raise as_http(*found) from found[0]
 
@@ -100,21 +101,21 @@ class _Gate:
     def __init__(self) -> None:
         self._engine: Engine | None = None
 
-    async def refusal(self, connection: HTTPConnection, limits: tuple[Limit, ...]) -> tuple[Refusal, Answer] | None:
-        """Charge a request to *limits*, and return why they refuse it, if they do, and the answer to that."""
+    async def refusal(self, connection: HTTPConnection, phase: Phase) -> tuple[Refusal, Answer] | None:
+        """Charge a request to *phase*, and return why that refuses it, if it does, and the answer to that."""
         passage = Passage.of(connection)
-        view = View(connection.scope, None if passage is None else passage.view.messages, connection)
         if passage is None:
-            passage = Passage(self._without_middleware(limits), connection.scope, view)
+            passage = Passage(self._without_middleware(phase), connection.scope, None, None)
+        view = EndpointView(connection, passage)
         try:
-            await run_async(passage.engine.admit(view, passage.admission, limits))
+            await run_async(passage.engine.admit(view, passage.admission, phase))
         except (RateLimitExceeded, LimiterUnavailable) as error:
             return error, passage.refuse(error, view)
         finally:
             view.release()
         return None
 
-    def _without_middleware(self, limits: tuple[Limit, ...]) -> Engine:
+    def _without_middleware(self, limits: Phase) -> Engine:
         if self._engine is None:
             for limit in limits:
                 if limit.refund_when is not None:
@@ -126,14 +127,14 @@ class _Gate:
         return self._engine
 
 
-def _wrap(function: Callable[..., Any], limits: tuple[Limit, ...], position: int, name: str) -> Callable[..., Any]:
+def _wrap(function: Callable[..., Any], phase: Phase, position: int, name: str) -> Callable[..., Any]:
     gate = _Gate()
 
     async def charge(args: tuple[Any, ...], kwargs: dict[str, Any], *, from_pool: bool = False) -> Response | None:
         request = kwargs[name] if name in kwargs else args[position]
         if not isinstance(request, HTTPConnection):
             raise ConfigError(f"{name} of {function.__qualname__} is no request: {_ADD_REQUEST}")
-        found = await gate.refusal(request, limits)
+        found = await gate.refusal(request, phase)
         return None if found is None else await refuse(*found, request, request.scope.get("app"), from_pool=from_pool)
 
     async def limit_async(*args: Any, **kwargs: Any) -> Any:

@@ -1,16 +1,15 @@
 """The ASGI middleware: it charges a request before the application sees it, and adds the headers to its answer."""
 
-from typing import Unpack
+from typing import NoReturn, Unpack
 
 from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from jwtlimit_core import ConfigError, LimiterUnavailable, RateLimitExceeded
-from jwtlimit_core.asgi import Body
 from jwtlimit_core.flow import DONE, run, run_async
 from jwtlimit_core.settings import Settings, build_engine
 from jwtlimit_starlette.answers import adopt, answer, refuse
-from jwtlimit_starlette.passage import PASSAGE, Passage, View, is_on_loop
+from jwtlimit_starlette.passage import PASSAGE, Passage, is_on_loop
 from jwtlimit_starlette.routes import Routes, layers
 
 __all__ = ["RateLimitMiddleware"]
@@ -50,53 +49,44 @@ class RateLimitMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or let it pass."""
         if self._problem is not None:
-            if scope["type"] == "lifespan":
-                await receive()
-                await send({"type": "lifespan.startup.failed", "message": str(self._problem)})
-            raise self._problem
+            await self._fail(self._problem, scope, receive, send)
         if scope["type"] == "lifespan":
             await self._live(scope, receive, send)
             return
-        self.routes.look_through()
-        messages = Body(receive)
-        view = View(scope, messages)
-        scope[PASSAGE] = passage = Passage(self.engine, scope, view)
+        if not self.routes.are_known:
+            self.routes.look_through()
+        scope[PASSAGE] = passage = Passage(self.engine, scope, receive, send)
         try:
             if scope["type"] == "http" and passage.admission.enabled:
-                await self._limit(passage, scope, messages.receive, send)
+                await self._limit(passage, scope)
             else:
                 await self.app(scope, receive, send)
         finally:
-            view.release()
+            passage.release()
 
-    async def _limit(self, passage: Passage, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _limit(self, passage: Passage, scope: Scope) -> None:
         app = self._wrapped or scope.get("app")  # asked now: applications below put themselves there
-        started = False
-
-        async def send_with_headers(message: Message) -> None:
-            nonlocal started
-            if message["type"] == "http.response.start":
-                if passage.admission.refunds:
-                    await passage.settle(message["status"], message.get("headers", ()))
-                message = passage.leave(message)
-                started = True
-            await send(message)
-
         try:
-            if not self.routes.exempt(scope) and self.engine.limits:
-                flow = self.engine.enter(passage.view, passage.admission)
+            if self.engine.limits and not (self.routes.have_exempt and self.routes.exempt(scope)):
+                flow = self.engine.enter(passage, passage.admission)
                 if flow is not DONE:
                     await run_async(flow)
-            await self.app(scope, receive, send_with_headers)
+            await self.app(scope, passage.receive, passage.send)
         except (RateLimitExceeded, LimiterUnavailable) as error:
-            if started:
+            if passage.is_answered:
                 raise
-            response = await refuse(error, answer(error, passage), passage.view.raw, app)
-            await response(scope, receive, send_with_headers)
+            response = await refuse(error, answer(error, passage), passage.raw, app)
+            await response(scope, passage.receive, passage.send)
         except Exception:  # outside of here it becomes a 500, which is not sent through us
-            if not started:
+            if not passage.is_answered:
                 await passage.settle(500, ())
             raise
+
+    async def _fail(self, problem: ConfigError, scope: Scope, receive: Receive, send: Send) -> NoReturn:
+        if scope["type"] == "lifespan":
+            await receive()
+            await send({"type": "lifespan.startup.failed", "message": str(problem)})
+        raise problem
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Close what was opened before the server hears that the application is down, and stops to run us."""

@@ -19,8 +19,9 @@ class Request:
     peer: str | None
     headers: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
-    def header(self, name: str) -> str | None:
-        return next(iter(self.header_lines(name)), None)
+    @property
+    def is_forwarded(self) -> bool:
+        return XFF in self.headers or FORWARDED in self.headers
 
     def header_lines(self, name: str) -> Sequence[str]:
         return self.headers.get(name, ())

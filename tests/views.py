@@ -6,6 +6,7 @@ from typing import Any
 from jwtlimit_core import Admission, Engine, Limit, RateLimitExceeded, RequestView
 from jwtlimit_core.flow import Call, run
 from jwtlimit_core.http import Headers
+from jwtlimit_core.limit import Phase
 
 
 @dataclass
@@ -19,6 +20,10 @@ class View:
     content: bytes | None = b""
     name: str | None = None
     awaits: bool = False
+
+    @property
+    def is_forwarded(self) -> bool:
+        return any(self.header_lines(name) for name in ("X-Forwarded-For", "Forwarded"))
 
     @property
     def raw(self) -> Any:
@@ -46,7 +51,7 @@ def form(text: str, **options: Any) -> View:
 def admit(engine: Engine, view: RequestView, *limits: Limit) -> Admission:
     """Charge a request of its own to *limits*, as decorators do."""
     admission = engine.admission(view)
-    run(engine.admit(view, admission, limits))
+    run(engine.admit(view, admission, Phase(limits)))
     return admission
 
 

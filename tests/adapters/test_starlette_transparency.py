@@ -22,7 +22,7 @@ from jwtlimit_core import Admission, Limit
 from jwtlimit_core.asgi import Body
 from jwtlimit_core.testing import ManualClock
 from jwtlimit_starlette import RateLimitMiddleware, rate_limit
-from jwtlimit_starlette.passage import Passage, View
+from jwtlimit_starlette.passage import EndpointView, Passage
 
 ONE = [Limit("api", "1/m")]
 TEN = [Limit("api", "10/m")]
@@ -214,7 +214,7 @@ def test_request_leaves_no_garbage(settings: Any) -> None:
     app = make_app(Route("/", rate_limit("9/m")(hello)), **settings)
 
     def kept() -> set[int]:
-        return {id(each) for each in gc.get_objects() if type(each) in (View, Passage, Body, Admission)}
+        return {id(each) for each in gc.get_objects() if type(each) in (EndpointView, Passage, Body, Admission)}
 
     async def drive() -> None:
         gc.collect()

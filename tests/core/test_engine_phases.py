@@ -10,6 +10,7 @@ import pytest
 
 from jwtlimit_core import Claims, ConfigError, Engine, Limit, LimiterUnavailable, RateLimitExceeded
 from jwtlimit_core.flow import run, run_async
+from jwtlimit_core.limit import Phase
 from jwtlimit_core.settings import build_engine
 from jwtlimit_core.testing import ManualClock
 from views import View, admit, enters, form, headers, passed, passes
@@ -87,7 +88,7 @@ def test_service_wide_limit_counts_each_request_once(make: Make) -> None:
         admission = engine.admission(view)
         try:
             run(engine.enter(view, admission))
-            run(engine.admit(view, admission, [Limit("view", "9/m")]))
+            run(engine.admit(view, admission, Phase([Limit("view", "9/m")])))
         except RateLimitExceeded:
             continue
         count += 1
@@ -100,7 +101,7 @@ def test_admission_has_the_decisions_of_all_phases(make: Make) -> None:
     admission = engine.admission(view)
     assert admission.decision is None
     run(engine.enter(view, admission))
-    run(engine.admit(view, admission, [Limit("view", "2/m")]))
+    run(engine.admit(view, admission, Phase([Limit("view", "2/m")])))
     assert admission.decision is not None
     assert (admission.decision.allowed, admission.decision.name, admission.decision.remaining) == (True, "view", 1)
     assert dict(engine.headers(admission, 200)) == {
@@ -122,7 +123,7 @@ def test_refusal_in_a_later_phase_gives_back_what_was_charged_earlier_but_by_add
         admission = engine.admission(view)
         run(engine.enter(view, admission))
         with pytest.raises(RateLimitExceeded):
-            run(engine.admit(view, admission, [Limit("view", "1/m", cost=1), Limit("never", "1/m", cost=lambda _: 2)]))
+            run(engine.admit(view, admission, Phase([Limit("view", "1/m", cost=1), Limit("never", "1/m", cost=lambda _: 2)])))
         assert [charge.limit for charge in admission.charges] == [site]
     assert [left(engine, limit, view) for limit in (site, named, subject, everybody)] == [6, 9, 9, 9]
     assert left(engine, Limit("view", "1/m"), view) == 1
@@ -170,7 +171,7 @@ def test_function_that_fails_charges_nothing(make: Make, limit: Limit, error: ty
     admission = engine.admission(view)
     run(engine.enter(view, admission))
     with pytest.raises(error):
-        run(engine.admit(view, admission, [other, limit]))
+        run(engine.admit(view, admission, Phase([other, limit])))
     assert [left(engine, each, view) for each in (everybody, other)] == [9, 9]
 
 
@@ -188,7 +189,7 @@ def test_settle_gives_back_what_refund_when_wants_so_that_only_failures_count(ma
     for status in (200, 401, 302, 401, 200, 401):
         admission = engine.admission(view)
         run(engine.enter(view, admission))
-        run(engine.admit(view, admission, [login]))
+        run(engine.admit(view, admission, Phase([login])))
         run(engine.settle(view, admission, status, {}))
         run(engine.settle(view, admission, status, {}))  # a second time changes nothing
     assert left(engine, login, view) == 0
@@ -293,7 +294,7 @@ def test_coroutine_functions_are_awaited_on_an_event_loop(make: Make) -> None:
         admission = engine.admission(view)
         try:
             await run_async(engine.enter(view, admission))
-            await run_async(engine.admit(view, admission, [limit]))
+            await run_async(engine.admit(view, admission, Phase([limit])))
         except RateLimitExceeded:
             return False
         return True

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from jwtlimit_core import Engine, Limit, RateLimitExceeded
 from jwtlimit_core.flow import run
+from jwtlimit_core.limit import Phase
 from jwtlimit_core.settings import build_engine
 from jwtlimit_core.testing import ManualClock
 from views import View
@@ -44,7 +45,7 @@ def asked(engine: Engine, view: View, limits: list[Limit]) -> Any:
     admission = engine.admission(view)
     try:
         run(engine.enter(view, admission))
-        run(engine.admit(view, admission, limits))
+        run(engine.admit(view, admission, Phase(limits)))
     except RateLimitExceeded as error:
         return error.decision
     return admission.decision, engine.headers(admission, 200)
