@@ -7,9 +7,9 @@ from typing import Any
 from jwtlimit_core.body import MOST_BODY_BYTES
 from jwtlimit_core.errors import ConfigError
 from jwtlimit_core.flow import Call
-from jwtlimit_core.http import Headers
+from jwtlimit_core.http import Headers, Response
 
-__all__ = ["Body", "Message", "Receive", "Scope", "ScopeView", "with_headers"]
+__all__ = ["Body", "Message", "Receive", "Scope", "ScopeView", "messages_of", "with_headers"]
 
 _FORWARDING = (b"x-forwarded-for", b"forwarded")
 
@@ -154,6 +154,13 @@ class ScopeView:
     def release(self) -> None:
         """Let go of what holds this, too, now that the request is over: memory is free at once, without garbage collection."""
         self.scope = self._raw = None
+
+
+def messages_of(answer: Response) -> tuple[Message, Message]:
+    """Return the messages of a whole *answer*, but for its headers, which belong on that of an application, too."""
+    about_body = [(b"content-length", b"%d" % len(answer.body)), (b"content-type", answer.content_type.encode())]
+    start = {"type": "http.response.start", "status": answer.status, "headers": about_body}
+    return start, {"type": "http.response.body", "body": answer.body}
 
 
 def with_headers(message: Message, headers: Headers) -> Message:

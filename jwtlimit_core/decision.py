@@ -50,15 +50,20 @@ class RateLimitExceeded(JWTLimitError):
 
     Attributes:
         decision: The refusal.
-        retry_after: Seconds to wait, or None when waiting can never help.
-        limit: The most that can be spent at once.
     """
 
     def __init__(self, decision: Decision) -> None:
-        super().__init__(decision)
         self.decision = decision
-        self.retry_after = decision.retry_after
-        self.limit = decision.limit
+
+    @property
+    def retry_after(self) -> float | None:
+        """Seconds to wait, or None when waiting can never help."""
+        return self.decision.retry_after
+
+    @property
+    def limit(self) -> int:
+        """The most that can be spent at once."""
+        return self.decision.limit
 
     def __str__(self) -> str:
         wait = "waiting does not help" if self.retry_after is None else f"retry after {self.retry_after:g} s"

@@ -6,9 +6,8 @@ structured fields (RFC 9651) with the names of draft-ietf-httpapi-ratelimit-head
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, AnyStr
+from typing import Any, AnyStr, NamedTuple
 from urllib.parse import quote
 
 from jwtlimit_core.decision import Decision, RateLimitExceeded
@@ -22,11 +21,11 @@ STATUSES = (429, 503)  # of answers to refusals
 
 _NS_PER_SECOND = 1_000_000_000
 _LARGEST_INTEGER = 999_999_999_999_999  # of a structured field
+_NOT_STORED = ("Cache-Control", "no-store")
 _PROBLEMS = "https://iana.org/assignments/http-problem-types"
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(NamedTuple):
     """A whole answer.
 
     Attributes:
@@ -46,15 +45,20 @@ class Response:
 
 def refusal(error: Refusal) -> Response:
     """Return the default answer to *error*: 429 for a limit that was exceeded, 503 for one that gave no answer."""
-    wait_s = _wait_s(error)
-    refusing = _refusing(error.decision) if isinstance(error, RateLimitExceeded) else ()
-    status, detail, body = _problem(wait_s, tuple([decision.name for decision in refusing]))
-    headers: Headers = (("Cache-Control", "no-store"),)
-    if wait_s is not None:
-        headers += (("Retry-After", str(wait_s)),)
-    if refusing:
-        headers += rate_limit_headers(refusing)
-    return Response(status, headers, detail, body)
+    if isinstance(error, RateLimitExceeded):
+        decision = error.decision
+        # Only those that refuse, so that no ``t`` ends later than Retry-After; what was raised by hand does, whatever it says.
+        refusing = decision.parts and [part for part in decision.parts if not part.allowed]
+        refusing = refusing or (decision,)
+        wait_ns, names = decision.retry_after_ns, tuple([part.name for part in refusing])
+        headers = rate_limit_headers(refusing)
+    else:
+        wait_ns, names, headers = int(error.retry_after * _NS_PER_SECOND), (), ()
+    wait_s = None if wait_ns is None else -(-wait_ns // _NS_PER_SECOND) if wait_ns > 0 else 1
+    status, detail, body = _problem(wait_s, names)
+    if wait_s is None:
+        return Response(status, (_NOT_STORED, *headers), detail, body)
+    return Response(status, (_NOT_STORED, ("Retry-After", str(wait_s)), *headers), detail, body)
 
 
 @lru_cache(1_000)  # who is refused asks again, and by the thousand
@@ -114,22 +118,6 @@ def _items(decision: Decision) -> tuple[str, str]:
     return policy, f"{name};r={remaining};t={wait_s if wait_s < _LARGEST_INTEGER else _LARGEST_INTEGER}"  # noqa: FURB136  min() costs more
 
 
-def _wait_s(error: Refusal) -> int | None:
-    """Return the whole seconds to wait, rounded up, at least 1; None where waiting never helps."""
-    if isinstance(error, LimiterUnavailable):
-        return max(1, _seconds(int(error.retry_after * _NS_PER_SECOND)))
-    wait_ns = error.decision.retry_after_ns
-    return None if wait_ns is None else max(1, _seconds(wait_ns))
-
-
-def _refusing(decision: Decision) -> list[Decision]:
-    """Return the single decisions that refuse: only those, so that no ``t`` ends later than Retry-After.
-
-    What was raised by hand is one, whatever it says.
-    """
-    return [part for part in decision.parts or (decision,) if not part.allowed] or [decision]
-
-
 @lru_cache(1_000)
 def _policy(name: str, limit: int, window_ns: int, burst: int) -> tuple[str, str]:
     """Return the name, and the item of RateLimit-Policy, of a limit; the numbers of its rate are hashed faster than that."""
@@ -137,10 +125,6 @@ def _policy(name: str, limit: int, window_ns: int, burst: int) -> tuple[str, str
     window = f";w={window_s}" if not rest and window_s <= _LARGEST_INTEGER else ""
     quoted = _quoted(name)
     return quoted, f"{quoted};q={burst}{window}"
-
-
-def _seconds(ns: int) -> int:
-    return -(-ns // _NS_PER_SECOND)
 
 
 def _quoted(name: str) -> str:

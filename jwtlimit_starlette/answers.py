@@ -24,8 +24,12 @@ __all__ = [
     "adopt",
     "answer",
     "as_http",
+    "handle",
+    "handler_of",
     "refuse",
 ]
+
+Handler = tuple[Callable[[Any, Any], Any], Exception]
 
 
 class Answered(HTTPException):
@@ -67,28 +71,17 @@ def answer(error: Refusal, passage: Passage | None) -> Answer:
     return refusal(error) if passage is None else passage.refuse(error, passage)
 
 
-async def refuse(error: Refusal, found: Answer, request: HTTPConnection, app: Any, *, from_pool: bool = False) -> Response:
-    """Return the response to *error* that the handlers of *app* make, or else the one of the core; both with our headers.
-
-    With *from_pool* a thread of the pool waits for it. A plain handler gets one beyond the pool then: if all threads of that
-    waited for one more of it, they would wait for ever.
-    """
-    handler, argument = _handler(error, found, getattr(app, "exception_handlers", {}))
+async def refuse(error: Refusal, found: Answer, request: HTTPConnection, *, from_pool: bool = False) -> Response:
+    """Return the response to *error* of a handler of the application, or else the one of the core; both with our headers."""
+    handler = handler_of(error, found, request.scope.get("app"))
     if handler is None:
         return Response(found.body, found.status, dict(found.headers), found.content_type)
-    response: Response
-    if awaits(handler):
-        response = await handler(request, argument)
-    else:
-        beyond = CapacityLimiter(1) if from_pool else None
-        response = await run_sync(handler, request, argument, limiter=beyond)
-    for name, value in found.headers:
-        response.headers[name] = value
-    return response
+    return await handle(handler, found, request, from_pool=from_pool)
 
 
-def _handler(error: Refusal, found: Answer, handlers: Any) -> tuple[Callable[[Any, Any], Any] | None, Exception]:
-    """Return the application's own handler for *error*, and what it takes."""
+def handler_of(error: Refusal, found: Answer, app: Any) -> Handler | None:
+    """Return the own handler of *app* for *error* and what that takes, None where it has none."""
+    handlers = getattr(app, "exception_handlers", {})
     for kind in kinds_of(error):
         handler = handlers.get(kind)
         if kind is not HTTPException and handler not in (None, _answer):
@@ -98,7 +91,25 @@ def _handler(error: Refusal, found: Answer, handlers: Any) -> tuple[Callable[[An
         # The frameworks' own know no problem details.
         if handler is not None and not str(getattr(handler, "__module__", "")).startswith(("starlette.", "fastapi.")):
             return handler, as_http(error, found)
-    return None, error
+    return None
+
+
+async def handle(handler: Handler, found: Answer, request: HTTPConnection, *, from_pool: bool = False) -> Response:
+    """Return what *handler* makes, with our headers.
+
+    With *from_pool* a thread of the pool waits for it. A plain handler gets one beyond the pool then: if all threads of that
+    waited for one more of it, they would wait for ever.
+    """
+    function, argument = handler
+    response: Response
+    if awaits(function):
+        response = await function(request, argument)
+    else:
+        beyond = CapacityLimiter(1) if from_pool else None
+        response = await run_sync(function, request, argument, limiter=beyond)
+    for name, value in found.headers:
+        response.headers[name] = value
+    return response
 
 
 def add_exception_handlers(app: Starlette) -> None:
@@ -122,4 +133,4 @@ def adopt(app: Any) -> None:
 
 
 async def _answer(request: Any, error: Any) -> Response:
-    return await refuse(error, answer(error, Passage.of(request)), request, request.scope.get("app"))
+    return await refuse(error, answer(error, Passage.of(request)), request)

@@ -135,7 +135,7 @@ def _wrap(function: Callable[..., Any], phase: Phase, position: int, name: str) 
         if not isinstance(request, HTTPConnection):
             raise ConfigError(f"{name} of {function.__qualname__} is no request: {_ADD_REQUEST}")
         found = await gate.refusal(request, phase)
-        return None if found is None else await refuse(*found, request, request.scope.get("app"), from_pool=from_pool)
+        return None if found is None else await refuse(*found, request, from_pool=from_pool)
 
     async def limit_async(*args: Any, **kwargs: Any) -> Any:
         refused = await charge(args, kwargs)

@@ -6,9 +6,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from jwtlimit_core import ConfigError, LimiterUnavailable, RateLimitExceeded
+from jwtlimit_core.asgi import messages_of
 from jwtlimit_core.flow import DONE, run, run_async
 from jwtlimit_core.settings import Settings, build_engine
-from jwtlimit_starlette.answers import adopt, answer, refuse
+from jwtlimit_starlette.answers import adopt, answer, handle, handler_of
 from jwtlimit_starlette.passage import PASSAGE, Passage, is_on_loop
 from jwtlimit_starlette.routes import Routes, layers
 
@@ -75,8 +76,14 @@ class RateLimitMiddleware:
         except (RateLimitExceeded, LimiterUnavailable) as error:
             if passage.is_answered:
                 raise
-            response = await refuse(error, answer(error, passage), passage.raw, app)
-            await response(scope, passage.receive, passage.send)
+            found = answer(error, passage)
+            handler = handler_of(error, found, app)
+            if handler is not None:
+                response = await handle(handler, found, passage.raw)
+                await response(scope, passage.receive, passage.send)
+                return
+            for message in messages_of(found):
+                await passage.send(message)
         except Exception:  # outside of here it becomes a 500, which is not sent through us
             if not passage.is_answered:
                 await passage.settle(500, ())
