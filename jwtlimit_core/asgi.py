@@ -7,7 +7,7 @@ from typing import Any
 from jwtlimit_core.body import MOST_BODY_BYTES
 from jwtlimit_core.errors import ConfigError
 from jwtlimit_core.flow import Call
-from jwtlimit_core.http import Headers, Response
+from jwtlimit_core.http import Headers, Response, overlaid
 
 __all__ = ["Body", "Message", "Receive", "Scope", "ScopeView", "messages_of", "with_headers"]
 
@@ -167,15 +167,8 @@ def with_headers(message: Message, headers: Headers) -> Message:
     """Return the *message* with which an answer begins, with *headers* in place of those of the same names."""
     if not headers:
         return message
-    all_headers = [*message.get("headers", ())]
-    for name, value in headers:
-        raw = _raw_name(name)
-        for theirs, _ in all_headers:
-            if len(theirs) == len(raw) and theirs.lower() == raw:
-                all_headers = [header for header in all_headers if header[0].lower() != raw]
-                break
-        all_headers.append((raw, value.encode("latin-1")))
-    return dict(message, headers=all_headers)
+    raw = [(_raw_name(name), value.encode("latin-1")) for name, value in headers]
+    return dict(message, headers=overlaid(message.get("headers", ()), raw))
 
 
 @lru_cache(1_000)

@@ -6,14 +6,16 @@ What must be decided stays in the flow. Whether a call is awaited is known when 
 
 import inspect
 from collections.abc import Awaitable, Callable, Generator
-from typing import Any, NamedTuple, TypeVar, cast
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
 
 __all__ = ["DONE", "Call", "Flow", "awaits", "run", "run_async"]
 
 _Result = TypeVar("_Result")
 
 
-class Call(NamedTuple):
+@dataclass(slots=True)
+class Call:
     """One thing to do outside: call *function* with *arguments*, and await the answer if *awaits*."""
 
     function: Callable[..., Any]

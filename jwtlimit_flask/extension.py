@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterable
+from functools import partial
 from io import BufferedReader
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, cast
 from urllib.parse import urlencode
@@ -102,7 +103,7 @@ class JWTLimit:
             named=f"{_PREFIX}{{}}".format,
             host="sync",
             knows_users=False,
-            enabled=lambda: app.config.get(f"{_PREFIX}ENABLED"),
+            enabled=partial(app.config.get, f"{_PREFIX}ENABLED"),
         )
         app.before_request(self._entrance(app, engine))
         app.wsgi_app = self._exit(app, app.wsgi_app)  # type: ignore[assignment, method-assign]
@@ -196,8 +197,9 @@ class JWTLimit:
 
         def limited(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
             _answer_refusals(app)
-            outer, found = environ.get(self._key), list[_Passage]()  # copies of the environ share it
-            environ[self._key] = found
+            outer = environ.get(self._key)
+            found: list[_Passage] = []
+            environ[self._key] = found  # copies of the environ share it
 
             def start(status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Any:
                 if found:

@@ -87,7 +87,7 @@ class Passage(ScopeView):
 
     def release(self) -> None:
         """Let go of what holds this, too, now that the request is over."""
-        ScopeView.release(self)
+        self.scope = self._raw = None
         self.admission.release()
 
     def note(self, error: Refusal) -> None:
