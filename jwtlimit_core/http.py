@@ -90,7 +90,7 @@ def kinds_of(error: Refusal) -> Sequence[type[Any]]:
 
 def overlaid(theirs: Iterable[tuple[AnyStr, AnyStr]], ours: Iterable[tuple[AnyStr, AnyStr]]) -> list[tuple[AnyStr, AnyStr]]:
     """Return *theirs*, the headers of an answer, with *ours* in place of those of the same names."""
-    headers = [*theirs]
+    headers = list(theirs)
     for name, value in ours:
         for other, _ in headers:
             if len(other) == len(name) and other.lower() == name.lower():

@@ -1,6 +1,7 @@
 """The engine that ``settings.JWTLIMIT`` describes, and what is done with it by hand."""
 
 from collections.abc import Mapping
+from functools import partial
 
 from django.conf import settings
 from django.core.signals import setting_changed
@@ -70,7 +71,7 @@ def _build() -> Engine:
     return build_engine(
         {str(name): value for name, value in values.items()},
         named='JWTLIMIT["{}"]'.format,
-        enabled=lambda: getattr(settings, _NAME, {}).get("ENABLED"),  # which may have been changed in place
+        enabled=partial(values.get, "ENABLED"),  # which may have been changed in place
     )
 
 

@@ -9,13 +9,13 @@ from starlette.authentication import AuthCredentials, AuthenticationBackend, Bas
 from starlette.middleware import Middleware
 from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.requests import HTTPConnection, Request
-from starlette.responses import JSONResponse, PlainTextResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 
 from adapters.starlette_client import SECRET, get, hello, make_app, statuses
 from jwtlimit_core import Claims, Config, ConfigError, Limit, Processor, RateLimiter
 from jwtlimit_core.testing import ManualClock
-from jwtlimit_starlette import RateLimitMiddleware
+from jwtlimit_starlette import RateLimitMiddleware, rate_limit
 
 ONE = [Limit("api", "1/m")]
 THREE = [Limit("api", "3/m")]
@@ -260,3 +260,17 @@ def test_thousand_refusals_log_nothing(caplog: pytest.LogCaptureFixture) -> None
 
 def test_store_that_is_a_limiter_of_the_application_is_taken() -> None:
     assert RateLimitMiddleware(hello, store=RateLimiter(1, 60), secret_key=SECRET).engine.config is not None
+
+
+def test_limit_by_user_on_an_endpoint_sees_whom_an_application_below_found() -> None:
+    async def page(_request: Request) -> Response:
+        return PlainTextResponse("ok")
+
+    below = Starlette(
+        routes=[Route("/page", rate_limit("1/m", key="user")(page))],
+        middleware=[Middleware(AuthenticationMiddleware, backend=ByHeader())],
+    )
+    app = Starlette(routes=[Mount("/below", below)], middleware=[Middleware(RateLimitMiddleware)])
+    for name in ("ann", "bob"):
+        assert statuses(app, "/below/page", count=2, headers={"X-User": name}) == [200, 429]
+    assert statuses(app, "/below/page", count=3) == [200] * 3
