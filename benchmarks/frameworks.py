@@ -195,6 +195,7 @@ def _starlette() -> Applications:
         rule = Rule(minute=PLENTY[0]) if answer == "allowed" else Rule(hour=1)
         limits = [Limit("site", RATES[answer])]
         found[f"{OURS}: settings", answer] = _asgi(runner, app(kind=RateLimitMiddleware, limits=limits))
+        found[f"{OURS}: no fields", answer] = _asgi(runner, app(kind=RateLimitMiddleware, limits=limits, headers=False))
         found[f"{OURS}: decorator", answer] = _asgi(runner, app(rate_limit(RATES[answer]), kind=RateLimitMiddleware))
         found["slowapi", answer] = _asgi(runner, slow(answer))
         config = {r"^/": [rule]}

@@ -4,12 +4,13 @@ A flow is a generator: it yields a `Call` when it needs something done outside, 
 What must be decided stays in the flow. Whether a call is awaited is known when it is made, not found out from its answer.
 """
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
-__all__ = ["DONE", "Call", "Flow", "awaits", "run", "run_async"]
+__all__ = ["DONE", "Call", "Flow", "awaits", "is_on_loop", "run", "run_async"]
 
 _Result = TypeVar("_Result")
 
@@ -35,6 +36,15 @@ def awaits(function: object) -> bool:
     """Say whether *function* is a coroutine function, or an object that is called as one."""
     asked = (function, type(function).__call__) if callable(function) else ()
     return any(map(inspect.iscoroutinefunction, asked))
+
+
+def is_on_loop() -> bool:
+    """Say whether this runs on an event loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def run(flow: Flow[_Result]) -> _Result:

@@ -7,9 +7,9 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp
 
 from jwtlimit_core import AsyncProcessor, ConfigError, Engine, Processor
-from jwtlimit_core.flow import run_async
+from jwtlimit_core.flow import is_on_loop, run_async
 from jwtlimit_starlette.middleware import RateLimitMiddleware
-from jwtlimit_starlette.passage import Passage, is_on_loop
+from jwtlimit_starlette.passage import Passage
 from jwtlimit_starlette.routes import routes_of
 
 __all__ = ["get_processor", "get_sync_processor", "reset", "reset_all"]

@@ -6,11 +6,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from jwtlimit_core import ConfigError, LimiterUnavailable, RateLimitExceeded
-from jwtlimit_core.asgi import messages_of
-from jwtlimit_core.flow import DONE, run, run_async
+from jwtlimit_core.flow import DONE, is_on_loop, run, run_async
 from jwtlimit_core.settings import Settings, build_engine
 from jwtlimit_starlette.answers import adopt, answer, handle, handler_of
-from jwtlimit_starlette.passage import PASSAGE, Passage, is_on_loop
+from jwtlimit_starlette.passage import PASSAGE, Passage
 from jwtlimit_starlette.routes import Routes, layers
 
 __all__ = ["RateLimitMiddleware"]
@@ -82,8 +81,7 @@ class RateLimitMiddleware:
                 response = await handle(handler, found, passage.raw)
                 await response(scope, passage.receive, passage.send)
                 return
-            for message in messages_of(found):
-                await passage.send(message)
+            await passage.answer(found)
         except Exception:  # outside of here it becomes a 500, which is not sent through us
             if not passage.is_answered:
                 await passage.settle(500, ())

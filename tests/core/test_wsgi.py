@@ -27,3 +27,7 @@ def test_environ_headers_are_those_of_the_environ_as_it_is_now() -> None:
     assert (headers.header("x-api-key"), headers.header_lines("X-API-Key")) == ("k", ("k",))
     assert headers.header("Content-Type") == "text/plain"
     assert (headers.header("Origin"), headers.header_lines("Origin")) == (None, ())
+    assert headers.is_forwarded is False
+    for name in ("HTTP_X_FORWARDED_FOR", "HTTP_FORWARDED"):
+        headers.environ = {name: ""}
+        assert headers.is_forwarded is True

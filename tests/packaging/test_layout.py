@@ -27,8 +27,8 @@ ROWS = (
         "redis.limiters",
         "redis",
     ),
-    ("processor", "counters", "request", "asgi", "request_keys", "charger"),
-    ("engine",),
+    ("processor", "counters", "request", "request_keys", "charger"),
+    ("engine", "asgi"),
     ("settings",),
     ("testing",),
 )
