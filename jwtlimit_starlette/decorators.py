@@ -103,9 +103,8 @@ class _Gate:
 
     async def refusal(self, connection: HTTPConnection, phase: Phase) -> tuple[Refusal, Answer] | None:
         """Charge a request to *phase*, and return why that refuses it, if it does, and the answer to that."""
-        passage = Passage.of(connection)
-        if passage is None:
-            passage = Passage(self._without_middleware(phase), connection.scope, None, None)
+        of_middleware = Passage.of(connection)
+        passage = of_middleware or Passage(self._without_middleware(phase), connection.scope, None, None)
         view = EndpointView(connection, passage)
         try:
             await run_async(passage.engine.admit(view, passage.admission, phase))
@@ -113,6 +112,8 @@ class _Gate:
             return error, passage.refuse(error, view)
         finally:
             view.release()
+            if of_middleware is None:
+                passage.release()
         return None
 
     def _without_middleware(self, limits: Phase) -> Engine:

@@ -209,9 +209,12 @@ def test_refusal_that_leaves_through_other_middleware_is_answered() -> None:
     assert (get(app).status, get(app).ours[1]) == (429, ["20"])
 
 
-@pytest.mark.parametrize("settings", [{"limits": ONE}, {"enabled": False}, {"limits": [Limit("api", "9/m", key=str)]}])
+@pytest.mark.parametrize(
+    "settings", [{"limits": ONE}, {"enabled": False}, {"limits": [Limit("api", "9/m", key=str)]}, None], ids=str
+)
 def test_request_leaves_no_garbage(settings: Any) -> None:
-    app = make_app(Route("/", rate_limit("9/m")(hello)), **settings)
+    route = Route("/", rate_limit("9/m")(hello))
+    app = Starlette(routes=[route]) if settings is None else make_app(route, **settings)
 
     def kept() -> set[int]:
         return {id(each) for each in gc.get_objects() if type(each) in (EndpointView, Passage, Body, Admission)}
