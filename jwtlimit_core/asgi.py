@@ -165,13 +165,9 @@ class ScopeView:
             self._messages = Body(self._receive)
         return self._messages
 
-    def receive(self) -> Awaitable[Message]:
-        """Return how to await the next message for the application, which misses none that was looked at."""
-        return self.messages.receive()
-
     def release(self) -> None:
         """Let go of what holds this, too, now that the request is over: memory is free at once, without garbage collection."""
-        self.scope = self._raw = None
+        self.scope = self._raw = self._receive = self._messages = None
 
 
 class Passage(ScopeView):
@@ -181,7 +177,6 @@ class Passage(ScopeView):
         engine: Whose limits hold.
         scope: What the server says of it; in its ``state`` the application finds the admission.
         receive: Where its messages come from; None where no middleware has them.
-        send: Where the answer goes; the same.
 
     Attributes:
         engine: The same.
@@ -189,14 +184,13 @@ class Passage(ScopeView):
         is_answered: Whether the answer has begun.
     """
 
-    __slots__ = ("_noted", "_send", "admission", "engine", "is_answered")
+    __slots__ = ("_noted", "admission", "engine", "is_answered")
 
-    def __init__(self, engine: Engine, scope: Scope, receive: Receive | None, send: Send | None) -> None:
+    def __init__(self, engine: Engine, scope: Scope, receive: Receive | None) -> None:
         ScopeView.__init__(self, scope, receive)
         self.engine = engine
         self.admission = engine.admission(self)
         self.is_answered = False
-        self._send: Any = send
         self._noted: Refusal | None = None
         scope.setdefault("state", {})["jwtlimit"] = self.admission
 
@@ -210,14 +204,18 @@ class Passage(ScopeView):
         self.admission.refused = answer.headers
         return answer
 
-    async def answer(self, response: Response) -> None:
-        """Send a whole *response*."""
+    async def answer(self, response: Response, send: Send) -> None:
+        """Send a whole *response*, the answer to a refusal, by what the application would send it by."""
         about_body = [(b"content-length", b"%d" % len(response.body)), (b"content-type", response.content_type.encode())]
-        await self.send({"type": "http.response.start", "status": response.status, "headers": about_body})
-        await self.send({"type": "http.response.body", "body": response.body})
+        start = {"type": "http.response.start", "status": response.status, "headers": about_body}
+        await send(with_headers(start, response.headers))
+        await send({"type": "http.response.body", "body": response.body})
 
-    async def send(self, message: Message) -> None:
-        """Send a *message* of the answer, the first with our headers."""
+    async def send(self, send: Send, message: Message) -> None:
+        """Send a *message* of the answer, the first with our headers, by the *send* of the server.
+
+        That is not kept here: the server has the scope, and the scope may have this.
+        """
         if message["type"] == "http.response.start":
             admission, status = self.admission, message["status"]
             if admission.refunds:
@@ -228,7 +226,7 @@ class Passage(ScopeView):
                     self.refuse(error, self)
             message = with_headers(message, self.engine.headers(admission, status))
             self.is_answered = True
-        await self._send(message)
+        await send(message)
 
     async def settle(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """Put back what limits want put back, now that the answer is known."""
@@ -236,7 +234,7 @@ class Passage(ScopeView):
 
     def release(self) -> None:
         """Let go of what holds this, too, now that the request is over."""
-        self.scope = self._raw = None
+        ScopeView.release(self)
         self.admission.release()
 
     def note(self, error: Refusal) -> None:

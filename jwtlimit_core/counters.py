@@ -2,8 +2,9 @@
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from jwtlimit_core.clock import Clock
 from jwtlimit_core.errors import ConfigError, LimiterUnavailable
@@ -14,6 +15,7 @@ from jwtlimit_core.rate import Rate
 
 __all__ = ["Counters", "InProcess", "InStore", "Limiters"]
 
+_MOST_PHASES = 10_000  # to remember
 
 Plain = tuple[bool, Sequence[tuple[Limit, RateLimiter | None, int]]]
 
@@ -172,11 +174,14 @@ class Limiters:
         found: list[tuple[Limit, RateLimiter | None, int]] = []
         for limit in phase:
             limiter, cost = None, 0
-            if limit.is_plain and limit.rate is not None and isinstance(limit.cost, int):
-                limiter, cost = self.of(limit, limit.rate, on_loop=on_loop), limit.cost
+            if limit.is_plain:
+                with suppress(ConfigError):  # told to those whom the limit meets
+                    limiter, cost = self.of(limit, cast("Rate", limit.rate), on_loop=on_loop), cast("int", limit.cost)
             is_short = isinstance(limiter, RateLimiter) and all(limiter is not other for _, other, _ in found)
             found.append((limit, limiter if is_short else None, cost))
         everywhere = bool(phase) and all(limit.is_everywhere for limit in phase)
+        if len(self.plain[on_loop]) >= _MOST_PHASES:
+            self.plain[on_loop].clear()
         return self.plain[on_loop].setdefault(phase, (everywhere, found))
 
     def named(self, name: str, rate: Rate, *, on_loop: bool, on_failure: OnFailure | None = None, refunds: bool = False) -> Any:

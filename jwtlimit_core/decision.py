@@ -1,6 +1,7 @@
 """What a limiter answers, and the exception for callers who asked for a token instead of an answer."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 from jwtlimit_core.errors import JWTLimitError
@@ -53,14 +54,15 @@ class RateLimitExceeded(JWTLimitError):
     """
 
     def __init__(self, decision: Decision) -> None:
+        super().__init__(decision)
         self.decision = decision
 
-    @property
+    @cached_property
     def retry_after(self) -> float | None:
         """Seconds to wait, or None when waiting can never help."""
         return self.decision.retry_after
 
-    @property
+    @cached_property
     def limit(self) -> int:
         """The most that can be spent at once."""
         return self.decision.limit

@@ -7,7 +7,7 @@ from functools import partial, wraps
 from typing import Any, NamedTuple, TypedDict, TypeVar
 
 from jwtlimit_core.errors import ConfigError
-from jwtlimit_core.limit import Key, Limit, OnFailure, Phase, RefundWhen
+from jwtlimit_core.limit import Key, Limit, OnFailure, Phase, RefundWhen, phase_of
 from jwtlimit_core.rate import Rate, shown
 
 __all__ = ["Decoration", "LimitOptions", "Owner", "exempt", "is_exempt", "layers", "warn_of_limits_in_vain"]
@@ -81,9 +81,7 @@ class Decoration:
         self._rate = rate
         self._options: Any = dict(options)
         self._name = self._options.pop("name", None)
-        # By view, since some frameworks decorate anew for each request.
-        self._limits: dict[str, Limit] = {}
-        self._phases: dict[tuple[Limit, ...], Phase] = {}
+        self._limits: dict[str, Limit] = {}  # by view, since some frameworks decorate anew for each request
         self._limit = Limit(_DEFAULT_NAME if self._name is None else self._name, rate, **self._options)
 
     def of(self, view: Function, wrap: Callable[[Function, Phase], Function], *, on_loop: bool) -> Function:
@@ -106,7 +104,7 @@ class Decoration:
         limit = self.limit_of(function)
         if limit.awaits and not on_loop:
             raise ConfigError(f"limit {limit.name!r} has a coroutine function, but its view has no event loop: use plain ones")
-        phase = self._phase(*limits, limit)
+        phase = phase_of(*limits, limit)
         wrapper = wraps(view)(wrap(function, phase))
         setattr(wrapper, _LIMITED, _Limited(self._owner, wrapper, function, phase))
         getattr(view, "__dict__", {})[_DECORATED] = (view, wrapper)
@@ -129,10 +127,7 @@ class Decoration:
         if self._name is None:
             name = " ".join(filter(None, (_name_of(view), place, str(limit.rate or ""))))
             limit = self._limits.get(name) or self._limits.setdefault(name, Limit(name, self._rate, **self._options))
-        return self._phase(limit)
-
-    def _phase(self, *limits: Limit) -> Phase:
-        return self._phases.setdefault(limits, Phase(limits))
+        return phase_of(limit)
 
 
 def exempt(view: View) -> View:

@@ -164,8 +164,8 @@ class Engine:
         """
         if not admission.enabled or (view.method == "OPTIONS" and _is_preflight(view)):
             return DONE
-        plain = self._limiters.plain[view.awaits].get(phase)
-        everywhere, met = self._limiters.plain_in(phase, on_loop=view.awaits) if plain is None else plain
+        known = self._limiters.plain[view.awaits].get(phase)
+        everywhere, met = self._limiters.plain_in(phase, on_loop=view.awaits) if known is None else known
         if not everywhere:
             met = [each for each in met if each[0].is_everywhere or each[0].applies(view.method, view.path)]
             if not met:
@@ -173,16 +173,17 @@ class Engine:
         _, limiter, cost = met[0]
         if limiter is not None and not admission.charges:
             # Nearly every request: nobody is asked whom to charge, or how much, and nothing may have to be put back.
-            key = self._keys.address(view)
             if len(met) == 1:
-                decision = limiter.acquire(key, cost)
+                decision = limiter.acquire(self._keys.address(view), cost)
                 if not decision.allowed:
                     raise RateLimitExceeded(decision)
                 admission.decisions.append(decision)
                 return DONE
-            spends = [(limiter, key, cost) for _, limiter, cost in met if limiter is not None]
-            if len(spends) == len(met):
-                admission.decisions += _allowed(combine(acquire_together(spends)))
+            plain = [(limiter, cost) for _, limiter, cost in met if limiter is not None]
+            if len(plain) == len(met):
+                key = self._keys.address(view)
+                decision = combine(acquire_together([(limiter, key, cost) for limiter, cost in plain]))
+                admission.decisions += _allowed(decision)
                 return DONE
         return self._admit(view, admission, [limit for limit, *_ in met])
 

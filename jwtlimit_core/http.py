@@ -90,14 +90,8 @@ def kinds_of(error: Refusal) -> Sequence[type[Any]]:
 
 def overlaid(theirs: Iterable[tuple[AnyStr, AnyStr]], ours: Iterable[tuple[AnyStr, AnyStr]]) -> list[tuple[AnyStr, AnyStr]]:
     """Return *theirs*, the headers of an answer, with *ours* in place of those of the same names."""
-    headers = list(theirs)
-    for name, value in ours:
-        for other, _ in headers:
-            if len(other) == len(name) and other.lower() == name.lower():
-                headers = [header for header in headers if header[0].lower() != name.lower()]
-                break
-        headers.append((name, value))
-    return headers
+    names = {name.lower() for name, _ in ours}
+    return [header for header in theirs if header[0].lower() not in names] + list(ours)
 
 
 def rate_limit_headers(decisions: Sequence[Decision]) -> Headers:

@@ -3,13 +3,14 @@
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from jwtlimit_core.errors import ConfigError
 from jwtlimit_core.flow import awaits
 from jwtlimit_core.rate import Rate, shown
 
-__all__ = ["Key", "KeyPart", "Limit", "OnFailure", "Paths", "Phase", "path_problems"]
+__all__ = ["Key", "KeyPart", "Limit", "OnFailure", "Paths", "Phase", "path_problems", "phase_of"]
 
 KeySource = str | Callable[[Any], Any]
 Key = KeySource | tuple[KeySource, ...]
@@ -184,6 +185,12 @@ class Phase(tuple[Limit, ...]):
     __slots__ = ()
     __hash__ = object.__hash__
     __eq__ = object.__eq__
+
+
+@lru_cache(1_000)
+def phase_of(*limits: Limit) -> Phase:
+    """Return the phase of *limits*, the same for the same: who makes limits for each request makes no phases for each."""
+    return Phase(limits)
 
 
 def path_problems(name: str, paths: Any) -> list[str]:

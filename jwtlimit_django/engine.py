@@ -1,7 +1,6 @@
 """The engine that ``settings.JWTLIMIT`` describes, and what is done with it by hand."""
 
 from collections.abc import Mapping
-from functools import partial
 
 from django.conf import settings
 from django.core.signals import setting_changed
@@ -71,7 +70,7 @@ def _build() -> Engine:
     return build_engine(
         {str(name): value for name, value in values.items()},
         named='JWTLIMIT["{}"]'.format,
-        enabled=partial(values.get, "ENABLED"),  # which may have been changed in place
+        enabled=lambda: getattr(settings, _NAME, {}).get("ENABLED"),  # which may have been changed in place
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
-from django.core.signals import setting_changed
+from django.conf import settings
 from django.http import Http404, HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import URLResolver, get_resolver
@@ -41,8 +41,7 @@ class RateLimitMiddleware:
         self._awaits = iscoroutinefunction(get_response)
         if self._awaits:
             markcoroutinefunction(self)
-        self._has_exempt: dict[object, bool] = {}  # by URLconf, None for the one of the settings, which cost more to ask
-        setting_changed.connect(self._forget)
+        self._has_exempt: dict[object, bool] = {}  # by URLconf
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
         """Answer *request*, or return how to await the answer."""
@@ -60,17 +59,13 @@ class RateLimitMiddleware:
 
     def _is_exempt(self, request: HttpRequest) -> bool:
         """Say whether the view of *request* is exempt; nothing is resolved where no view is."""
-        urlconf = getattr(request, "urlconf", None)
+        urlconf = getattr(request, "urlconf", None) or settings.ROOT_URLCONF
         if urlconf not in self._has_exempt:
             self._has_exempt[urlconf] = _has_exempt(get_resolver(urlconf))
         try:
             return self._has_exempt[urlconf] and _is_exempt(get_resolver(urlconf).resolve(request.path_info).func)
         except Http404:
             return False
-
-    def _forget(self, *, setting: str, **_: object) -> None:
-        if setting == "ROOT_URLCONF":
-            self._has_exempt.clear()
 
 
 def _has_exempt(resolver: URLResolver) -> bool:

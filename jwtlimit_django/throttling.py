@@ -1,7 +1,6 @@
 """A throttle for Django REST framework, whose users are known only inside its views."""
 
 from collections.abc import Mapping
-from functools import cache
 from typing import Any, ClassVar
 
 from rest_framework.exceptions import APIException
@@ -12,7 +11,7 @@ from rest_framework.views import APIView
 
 from jwtlimit_core import ConfigError, Limit, LimiterUnavailable, Rate, RateLimitExceeded
 from jwtlimit_core.flow import run
-from jwtlimit_core.limit import Key, Phase
+from jwtlimit_core.limit import Key, Phase, phase_of
 from jwtlimit_django.passage import Passage
 
 __all__ = ["RateLimitThrottle"]
@@ -78,13 +77,10 @@ class RateLimitThrottle(BaseThrottle):
             if self.scope not in rates:
                 raise ConfigError(f"{kind.__qualname__} needs a rate, or a scope that DEFAULT_THROTTLE_RATES has a rate for")
             rate = rates[self.scope]
-        return None if rate is None else _phase_of(kind, rate)  # type: ignore[arg-type]  # mypy doubts that classes are hashable
-
-
-@cache
-def _phase_of(kind: type[RateLimitThrottle], rate: Rate | str) -> Phase:
-    name = kind.scope or f"{kind.__module__}.{kind.__qualname__}"
-    return Phase((Limit(name, rate, key=kind.key, **kind.options),))
+        if rate is None:
+            return None
+        name = self.scope or f"{kind.__module__}.{kind.__qualname__}"
+        return phase_of(Limit(name, rate, key=kind.key, **self.options))  # of the class: a function is not to be bound
 
 
 class _Unavailable(APIException):

@@ -24,12 +24,9 @@ __all__ = [
     "adopt",
     "answer",
     "as_http",
-    "handle",
-    "handler_of",
+    "handled",
     "refuse",
 ]
-
-Handler = tuple[Callable[[Any, Any], Any], Exception]
 
 
 class Answered(HTTPException):
@@ -73,34 +70,21 @@ def answer(error: Refusal, passage: Passage | None) -> Answer:
 
 async def refuse(error: Refusal, found: Answer, request: HTTPConnection, *, from_pool: bool = False) -> Response:
     """Return the response to *error* of a handler of the application, or else the one of the core; both with our headers."""
-    handler = handler_of(error, found, request.scope.get("app"))
-    if handler is None:
-        return Response(found.body, found.status, dict(found.headers), found.content_type)
-    return await handle(handler, found, request, from_pool=from_pool)
+    response = await handled(error, found, request, request.scope.get("app"), from_pool=from_pool)
+    return Response(found.body, found.status, dict(found.headers), found.content_type) if response is None else response
 
 
-def handler_of(error: Refusal, found: Answer, app: Any) -> Handler | None:
-    """Return the own handler of *app* for *error* and what that takes, None where it has none."""
-    handlers = getattr(app, "exception_handlers", {})
-    for kind in kinds_of(error):
-        handler = handlers.get(kind)
-        if kind is not HTTPException and handler not in (None, _answer):
-            return handler, error
-    for which in (found.status, HTTPException):
-        handler = handlers.get(which)
-        # The frameworks' own know no problem details.
-        if handler is not None and not str(getattr(handler, "__module__", "")).startswith(("starlette.", "fastapi.")):
-            return handler, as_http(error, found)
-    return None
-
-
-async def handle(handler: Handler, found: Answer, request: HTTPConnection, *, from_pool: bool = False) -> Response:
-    """Return what *handler* makes, with our headers.
+async def handled(
+    error: Refusal, found: Answer, request: HTTPConnection, app: Any, *, from_pool: bool = False
+) -> Response | None:
+    """Return what the own handler of *app* for *error* makes, with our headers; None where it has none.
 
     With *from_pool* a thread of the pool waits for it. A plain handler gets one beyond the pool then: if all threads of that
     waited for one more of it, they would wait for ever.
     """
-    function, argument = handler
+    function, argument = _handler(error, found, getattr(app, "exception_handlers", {}))
+    if function is None:
+        return None
     response: Response
     if awaits(function):
         response = await function(request, argument)
@@ -110,6 +94,20 @@ async def handle(handler: Handler, found: Answer, request: HTTPConnection, *, fr
     for name, value in found.headers:
         response.headers[name] = value
     return response
+
+
+def _handler(error: Refusal, found: Answer, handlers: Any) -> tuple[Callable[[Any, Any], Any] | None, Exception]:
+    """Return the application's own handler for *error*, and what it takes."""
+    for kind in kinds_of(error):
+        handler = handlers.get(kind)
+        if kind is not HTTPException and handler not in (None, _answer):
+            return handler, error
+    for which in (found.status, HTTPException):
+        handler = handlers.get(which)
+        # The frameworks' own know no problem details.
+        if handler is not None and not str(getattr(handler, "__module__", "")).startswith(("starlette.", "fastapi.")):
+            return handler, as_http(error, found)
+    return None, error
 
 
 def add_exception_handlers(app: Starlette) -> None:

@@ -104,7 +104,7 @@ class _Gate:
     async def refusal(self, connection: HTTPConnection, phase: Phase) -> tuple[Refusal, Answer] | None:
         """Charge a request to *phase*, and return why that refuses it, if it does, and the answer to that."""
         of_middleware = Passage.of(connection)
-        passage = of_middleware or Passage(self._without_middleware(phase), connection.scope, None, None)
+        passage = of_middleware or Passage(self._without_middleware(phase), connection.scope, None)
         view = EndpointView(connection, passage)
         try:
             await run_async(passage.engine.admit(view, passage.admission, phase))

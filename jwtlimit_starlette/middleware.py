@@ -1,5 +1,6 @@
 """The ASGI middleware: it charges a request before the application sees it, and adds the headers to its answer."""
 
+from functools import partial
 from typing import NoReturn, Unpack
 
 from starlette.concurrency import run_in_threadpool
@@ -8,7 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from jwtlimit_core import ConfigError, LimiterUnavailable, RateLimitExceeded
 from jwtlimit_core.flow import DONE, is_on_loop, run, run_async
 from jwtlimit_core.settings import Settings, build_engine
-from jwtlimit_starlette.answers import adopt, answer, handle, handler_of
+from jwtlimit_starlette.answers import adopt, answer, handled
 from jwtlimit_starlette.passage import PASSAGE, Passage
 from jwtlimit_starlette.routes import Routes, layers
 
@@ -53,35 +54,34 @@ class RateLimitMiddleware:
         if scope["type"] == "lifespan":
             await self._live(scope, receive, send)
             return
-        if not self.routes.are_known:
-            self.routes.look_through()
-        scope[PASSAGE] = passage = Passage(self.engine, scope, receive, send)
+        self.routes.look_through()
+        scope[PASSAGE] = passage = Passage(self.engine, scope, receive)
         try:
             if scope["type"] == "http" and passage.admission.enabled:
-                await self._limit(passage, scope)
+                await self._limit(passage, scope, partial(passage.send, send))
             else:
                 await self.app(scope, receive, send)
         finally:
             passage.release()
 
-    async def _limit(self, passage: Passage, scope: Scope) -> None:
+    async def _limit(self, passage: Passage, scope: Scope, send: Send) -> None:
         app = self._wrapped or scope.get("app")  # asked now: applications below put themselves there
         try:
-            if self.engine.limits and not (self.routes.have_exempt and self.routes.exempt(scope)):
+            if self.engine.limits and not self.routes.exempt(scope):
                 flow = self.engine.enter(passage, passage.admission)
                 if flow is not DONE:
                     await run_async(flow)
-            await self.app(scope, passage.receive, passage.send)
+            await self.app(scope, passage.messages.receive, send)
         except (RateLimitExceeded, LimiterUnavailable) as error:
             if passage.is_answered:
                 raise
             found = answer(error, passage)
-            handler = handler_of(error, found, app)
-            if handler is not None:
-                response = await handle(handler, found, passage.raw)
-                await response(scope, passage.receive, passage.send)
-                return
-            await passage.answer(found)
+            # No local name for a handler: the error that it takes has this frame in its traceback.
+            response = await handled(error, found, passage.raw, app) if getattr(app, "exception_handlers", None) else None
+            if response is None:
+                await passage.answer(found, send)
+            else:
+                await response(scope, passage.messages.receive, send)
         except Exception:  # outside of here it becomes a 500, which is not sent through us
             if not passage.is_answered:
                 await passage.settle(500, ())

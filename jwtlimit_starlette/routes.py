@@ -17,29 +17,25 @@ class Routes:
 
     Args:
         app: What the middleware calls.
-
-    Attributes:
-        are_known: Whether they were looked through, after which an application takes no more.
-        have_exempt: Whether any of them is exempt.
     """
 
     def __init__(self, app: Any) -> None:
         self._router = next((layer for layer in layers(app) if routes_of(layer) is not None), None)
-        self.are_known = self.have_exempt = False
+        self._has_exempt: bool | None = None
 
     def look_through(self) -> None:
         """Look what endpoints there are, once: which are exempt, or limited in vain, and which have to answer our refusals."""
-        if not self.are_known:
+        if self._has_exempt is None:
             endpoints = [] if self._router is None else list(_endpoints(self._router.routes))
-            self.are_known, self.have_exempt = True, any(map(is_exempt, endpoints))
+            self._has_exempt = any(map(is_exempt, endpoints))
             warn_of_limits_in_vain(endpoints, "put it below the decorator of the route")
             for endpoint in endpoints:
                 for app in layers(endpoint):
                     adopt(app)
 
     def exempt(self, scope: Scope) -> bool:
-        """Say whether the endpoint for *scope* is exempt; worth asking where `have_exempt`."""
-        return self._router is not None and _finds_exempt(self._router.routes, scope)
+        """Say whether the endpoint for *scope* is exempt; routes that none is are not matched."""
+        return bool(self._has_exempt) and self._router is not None and _finds_exempt(self._router.routes, scope)
 
 
 def layers(app: Any) -> Iterator[Any]:
