@@ -25,7 +25,7 @@ from jwtlimit_core.errors import (
 )
 from jwtlimit_core.http import Response
 from jwtlimit_core.keys import SERVICE_KEY, resolve_key
-from jwtlimit_core.limit import Limit
+from jwtlimit_core.limit import Limit, Phase
 from jwtlimit_core.limiter import RateLimiter
 from jwtlimit_core.processor import AsyncProcessor, Processor
 from jwtlimit_core.provider import AsyncRateLimitProvider, RateLimitKeyer, RateLimitProvider
@@ -51,6 +51,7 @@ __all__ = [
     "JWTLimitError",
     "Limit",
     "LimiterUnavailable",
+    "Phase",
     "Processor",
     "ProcessorClosed",
     "Rate",

@@ -205,10 +205,14 @@ class Passage(ScopeView):
         return answer
 
     async def answer(self, response: Response, send: Send) -> None:
-        """Send a whole *response*, the answer to a refusal, by what the application would send it by."""
+        """Send a whole *response*, the answer to a refusal, by the *send* of the server."""
         about_body = [(b"content-length", b"%d" % len(response.body)), (b"content-type", response.content_type.encode())]
-        start = {"type": "http.response.start", "status": response.status, "headers": about_body}
-        await send(with_headers(start, response.headers))
+        start: Message = {"type": "http.response.start", "status": response.status, "headers": about_body}
+        start = with_headers(start, response.headers)
+        if self.admission.refunds:
+            await self.settle(response.status, start["headers"])
+        self.is_answered = True
+        await send(start)
         await send({"type": "http.response.body", "body": response.body})
 
     async def send(self, send: Send, message: Message) -> None:

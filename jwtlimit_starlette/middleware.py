@@ -58,7 +58,7 @@ class RateLimitMiddleware:
         scope[PASSAGE] = passage = Passage(self.engine, scope, receive)
         try:
             if scope["type"] == "http" and passage.admission.enabled:
-                await self._limit(passage, scope, partial(passage.send, send))
+                await self._limit(passage, scope, send)
             else:
                 await self.app(scope, receive, send)
         finally:
@@ -66,12 +66,13 @@ class RateLimitMiddleware:
 
     async def _limit(self, passage: Passage, scope: Scope, send: Send) -> None:
         app = self._wrapped or scope.get("app")  # asked now: applications below put themselves there
+        send_with_headers = partial(passage.send, send)
         try:
             if self.engine.limits and not self.routes.exempt(scope):
                 flow = self.engine.enter(passage, passage.admission)
                 if flow is not DONE:
                     await run_async(flow)
-            await self.app(scope, passage.messages.receive, send)
+            await self.app(scope, passage.messages.receive, send_with_headers)
         except (RateLimitExceeded, LimiterUnavailable) as error:
             if passage.is_answered:
                 raise
@@ -81,7 +82,7 @@ class RateLimitMiddleware:
             if response is None:
                 await passage.answer(found, send)
             else:
-                await response(scope, passage.messages.receive, send)
+                await response(scope, passage.messages.receive, send_with_headers)
         except Exception:  # outside of here it becomes a 500, which is not sent through us
             if not passage.is_answered:
                 await passage.settle(500, ())

@@ -66,13 +66,14 @@ class Limited:
         self.status = status
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        passage = Passage(self.engine, scope, receive, send)
+        passage = Passage(self.engine, scope, receive)
         try:
             await run_async(self.engine.enter(passage, passage.admission))
-            await passage.send({"type": "http.response.start", "status": self.status, "headers": [(b"RateLimit", b"theirs")]})
-            await passage.send({"type": "http.response.body", "body": b"hello"})
+            start = {"type": "http.response.start", "status": self.status, "headers": [(b"RateLimit", b"theirs")]}
+            await passage.send(send, start)
+            await passage.send(send, {"type": "http.response.body", "body": b"hello"})
         except RateLimitExceeded as error:
-            await passage.answer(passage.refuse(error, passage))
+            await passage.answer(passage.refuse(error, passage), send)
         finally:
             passage.release()
 
