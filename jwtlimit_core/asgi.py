@@ -222,13 +222,13 @@ class Passage(ScopeView):
         """
         if message["type"] == "http.response.start":
             admission, status = self.admission, message["status"]
-            if admission.refunds:
-                await self.settle(status, message.get("headers", ()))
             if admission.refused is None and (status in STATUSES or self._noted is not None):
                 error = self._refusal_behind(message)
                 if error is not None:
                     self.refuse(error, self)
             message = with_headers(message, self.engine.headers(admission, status))
+            if admission.refunds:
+                await self.settle(status, message.get("headers", ()))
             self.is_answered = True
         await send(message)
 

@@ -37,11 +37,11 @@ def respond(passage: Passage, charge: Callable[[Passage, Admission], Flow[None]]
         else:
             response = yield call
         if passage.outermost and isinstance(response, HttpResponseBase):  # Django complains of what else a view returns
-            if admission.refunds:
-                yield from engine.settle(passage, admission, response.status_code, response.headers)
             if _MARK not in vars(response):  # a refusal has its headers, whatever status a handler has given it
                 for name, value in engine.headers(admission, response.status_code):
                     response.headers[name] = value
+            if admission.refunds:
+                yield from engine.settle(passage, admission, response.status_code, response.headers)
         return response
     except Exception as error:
         if passage.outermost and admission.refunds:  # nobody of us will see what Django answers

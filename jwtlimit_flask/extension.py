@@ -204,10 +204,10 @@ class JWTLimit:
             def start(status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Any:
                 if found:
                     engine, admission, code = found[0].engine, found[0].admission, int(status[:3])
-                    if admission.refunds:
-                        _settle(found[0], code, WSGIHeaders(headers))
                     ours = engine.headers(admission, code)
                     headers = overlaid(headers, ours) if ours else headers
+                    if admission.refunds:
+                        _settle(found[0], code, WSGIHeaders(headers))
                 return start_response(status, headers, *exc_info)
 
             try:

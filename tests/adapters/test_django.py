@@ -5,9 +5,11 @@ import logging
 import weakref
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from asgiref.sync import async_to_sync
+from django.conf import settings as django_settings
 from django.core.handlers.wsgi import WSGIHandler
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.test import RequestFactory, override_settings
@@ -28,6 +30,14 @@ def test_django_switch_in_the_settings_is_looked_at_for_each_request(site: Site)
         site.settings.JWTLIMIT["ENABLED"] = enabled
         found.append(site.statuses())
     assert found == [[200, 200, 429], [200] * 3, [429] * 3]
+
+
+def test_django_switch_is_found_in_settings_that_were_replaced_without_a_signal(site: Site) -> None:
+    site.serve(hello, LIMITS=[BY_IP])
+    assert site.statuses() == [200, 200, 429]
+    with patch.object(django_settings, "JWTLIMIT", site.settings.JWTLIMIT | {"ENABLED": False}):
+        assert site.statuses() == [200] * 3
+    assert site.statuses(count=1) == [429]
 
 
 # Limits ----------------------------------------------------------------------------------------------------------

@@ -213,6 +213,30 @@ def test_django_rest_throttle_that_refuses_gives_back_what_the_settings_charged(
     assert site.get().headers["RateLimit"].startswith('"all";r=2')
 
 
+def test_django_rest_throttle_may_be_set_up_for_each_request(
+    site: Site, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class ByView(RateLimitThrottle):
+        options: ClassVar = {"methods": ["GET"]}
+
+        def allow_request(self, request: Any, view: Any) -> bool:
+            self.scope = view.scope  # as the ScopedRateThrottle of REST framework does
+            return super().allow_request(request, view)
+
+    monkeypatch.setitem(settings.REST_FRAMEWORK["DEFAULT_THROTTLE_RATES"], "other", "1/m")
+    site.serve(
+        urls={
+            name: type("Throttled", (View,), {"throttle_classes": (ByView,), "scope": name}).as_view()
+            for name in ("scoped", "other")
+        }
+    )
+    for path in ("/scoped", "/other"):
+        assert site.statuses(path, 2) == [200, 429]
+    site.clock.advance(60)
+    monkeypatch.setattr(ByView, "options", {"methods": ["POST"]})
+    assert site.statuses("/scoped", 3) == [200] * 3
+
+
 def test_django_rest_throttle_limits_only_while_enabled(site: Site) -> None:
     site.serve(throttled(Scoped), ENABLED=False)
     assert site.statuses() == [200] * 3

@@ -17,14 +17,16 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 
-from adapters.starlette_client import Answer, Sent, ask, get, hello, make_app, make_exceeded, scope_of
-from jwtlimit_core import Admission, Limit
+from adapters.starlette_client import SECRET, Answer, Sent, ask, get, hello, make_app, make_exceeded, scope_of
+from jwtlimit_core import Admission, Limit, RateLimitExceeded
 from jwtlimit_core.asgi import Body
 from jwtlimit_core.testing import ManualClock
-from jwtlimit_starlette import RateLimitMiddleware, rate_limit
+from jwtlimit_starlette import RateLimitMiddleware, get_processor, rate_limit
 from jwtlimit_starlette.passage import EndpointView, Passage
 
 ONE = [Limit("api", "1/m")]
+BY_FUNCTION = Limit("api", "9/m", key=str)
+BY_FIELD = Limit("api", "9/m", key="field:user")
 TEN = [Limit("api", "10/m")]
 STATE = contextvars.ContextVar("STATE", default="outside")
 
@@ -209,25 +211,87 @@ def test_refusal_that_leaves_through_other_middleware_is_answered() -> None:
     assert (get(app).status, get(app).ours[1]) == (429, ["20"])
 
 
+class Cycle:
+    """One request as uvicorn keeps it: what receives and sends has the scope, in which applications leave things."""
+
+    def __init__(self) -> None:
+        self.scope = scope_of(method="POST")
+        self.receive_more = Sent([b"a", b"b"]).receive
+
+    async def receive(self) -> Any:
+        return await self.receive_more()
+
+    async def send(self, message: Any) -> None: ...
+
+
+async def too_many(_request: Request, error: Exception) -> Response:
+    return PlainTextResponse(type(error).__name__, 429)
+
+
+async def read(request: Request) -> Response:
+    return PlainTextResponse(await request.body())
+
+
 @pytest.mark.parametrize(
-    "settings", [{"limits": ONE}, {"enabled": False}, {"limits": [Limit("api", "9/m", key=str)]}, None], ids=str
+    "settings",
+    [
+        {"limits": ONE},
+        {"enabled": False},
+        {"limits": [Limit("api", "9/m", key=str)]},
+        {"limits": [Limit("api", "9/m", key="field:user")]},
+        None,
+    ],
+    ids=str,
 )
-def test_request_leaves_no_garbage(settings: Any) -> None:
-    route = Route("/", rate_limit("9/m")(hello))
-    app = Starlette(routes=[route]) if settings is None else make_app(route, **settings)
+@pytest.mark.parametrize("handlers", [{}, {RateLimitExceeded: too_many}])
+def test_request_leaves_no_garbage(settings: Any, handlers: Any) -> None:
+    app = Starlette(routes=[Route("/", rate_limit("2/m")(read), methods=["POST"])], exception_handlers=handlers)
+    if settings is not None:
+        app.add_middleware(RateLimitMiddleware, **settings)
 
     def kept() -> set[int]:
-        return {id(each) for each in gc.get_objects() if type(each) in (EndpointView, Passage, Body, Admission)}
+        kinds = (EndpointView, Passage, Body, Admission, Cycle, RateLimitExceeded)
+        return {id(each) for each in gc.get_objects() if type(each) in kinds}
 
     async def drive() -> None:
         gc.collect()
         gc.disable()
         before = kept()
         try:
-            for _ in range(3):
-                await app(scope_of(), Sent().receive, Answer().send)
+            for _ in range(4):
+                cycle = Cycle()
+                await app(cycle.scope, cycle.receive, cycle.send)
+            del cycle
             assert kept() <= before  # other tests may have left some
         finally:
             gc.enable()
+
+    asyncio.run(drive())
+
+
+@pytest.mark.parametrize("handlers", [{}, {RateLimitExceeded: too_many}, {429: too_many}])
+def test_refund_when_sees_the_headers_of_a_refusal_whoever_answers_it(handlers: Any) -> None:
+    async def token(request: Request) -> Response:
+        return PlainTextResponse(await get_processor(request).create({"sub": "ann"}))
+
+    limit = Limit("api", "2/d", refund_when=lambda status, headers: status == 429 and "retry-after" in headers)
+    app = Starlette(routes=[Route("/", token)], exception_handlers=handlers)
+    app.add_middleware(RateLimitMiddleware, limits=[limit], secret_key=SECRET, issue_rate="1/d")
+    answers = [get(app) for _ in range(5)]
+    assert [answer.ours[2] for answer in answers[1:]] == [['"issue";q=1;w=86400']] * 4
+
+
+def test_task_that_outlives_its_request_goes_on_with_the_server() -> None:
+    async def drive() -> None:
+        kept: list[Any] = []
+
+        async def app(_scope: Any, receive: Any, send: Any) -> None:
+            kept.extend([receive, send])
+
+        sent, answer = Sent([b"late"]), Answer()
+        await RateLimitMiddleware(app, limits=ONE)(scope_of(), sent.receive, answer.send)
+        assert (await kept[0]())["body"] == b"late"
+        await kept[1]({"type": "http.response.start", "status": 200, "headers": []})
+        assert (answer.status, answer.ours[2]) == (200, ['"api";q=1;w=60'])
 
     asyncio.run(drive())

@@ -201,6 +201,17 @@ def test_refund_when_sees_the_headers_of_the_answer(serve: Serve) -> None:
     assert client.statuses(3) == [200, 200, 429]
 
 
+def test_refund_when_sees_our_headers_on_what_was_refused_inside(serve: Serve) -> None:
+    async def issue(request: Request) -> Reply:
+        return Reply(await request.create("ann"))
+
+    login = limit("2/h", name="login", refund_when=lambda status, headers: status == 429 and "Retry-After" in headers)
+    client = serve(Route(handler=issue, limits=[login]), SECRET_KEY=SECRET, ISSUE_RATE="1/h")
+    assert client.statuses(1) == [200]
+    for _ in range(4):
+        assert list(fields(client.ask(), "ratelimit")) == ["issue"]
+
+
 # Methods ---------------------------------------------------------------------------------------------------------
 
 

@@ -48,10 +48,16 @@ def test_exceeded_as_text_names_the_limit_and_the_wait() -> None:
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
 def test_exceeded_copied_or_pickled_keeps_all_it_carries(copied) -> None:  # type: ignore[no-untyped-def]
-    exceeded = RateLimitExceeded(NO)
+    exceeded = RateLimitExceeded(decision=NO)
     twin = copied(exceeded)
     assert type(twin) is RateLimitExceeded
     assert (twin.decision, twin.retry_after, twin.limit, str(twin)) == (NO, 1.5, 20, str(exceeded))
+
+
+def test_exceeded_may_tell_another_wait() -> None:
+    exceeded = RateLimitExceeded(NO)
+    exceeded.retry_after = 7.0
+    assert (exceeded.retry_after, exceeded.args) == (7.0, (NO,))
 
 
 def test_impossible_says_that_waiting_never_helps_and_nothing_of_the_bucket() -> None:
