@@ -106,9 +106,9 @@ def test_passage_is_all_that_middleware_needs() -> None:
 def test_passage_shows_an_answer_to_functions_of_limits() -> None:
     seen: list[Any] = []
     limit = Limit("site", "1/m", refund_when=lambda status, headers: bool(seen.append((status, headers))) or status == 401)
-    app = Limited(build_engine({"LIMITS": [limit]}), status=401)
+    app = Limited(build_engine({"LIMITS": [limit], "CLOCK": ManualClock()}), status=401)
     assert [answer_of(app)[0] for _ in range(3)] == [401] * 3
-    assert seen == [(401, {b"RateLimit": b"theirs"})] * 3
+    assert seen == [(401, {b"ratelimit-policy": b'"site";q=1;w=60', b"ratelimit": b'"site";r=0;t=60'})] * 3
 
 
 def test_scope_view_knows_no_users_and_nothing_of_a_framework() -> None:

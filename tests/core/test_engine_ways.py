@@ -1,5 +1,6 @@
 """Limits by address in memory are charged by a short way: it decides as the long one does, request by request."""
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -86,3 +87,15 @@ def test_phases_are_the_same_for_the_same_limits_and_only_so_many_are_remembered
     for _ in range(9):
         limiters.plain_in(Phase([Limit("a", "1/m")]), on_loop=False)
         assert 1 <= len(limiters.plain[False]) <= 3
+
+
+def test_short_way_is_not_taken_where_something_may_have_to_be_put_back() -> None:
+    engine = build_engine({"CLOCK": ManualClock(), "LIMITS": [Limit("all", "9/m", key="global")]})
+    view, phase, left = View(), Phase([Limit("view", "1/m")]), []
+    for _ in range(4):
+        admission = engine.admission(view)
+        run(engine.enter(view, admission))
+        left.append(admission.decisions[0].remaining)
+        with suppress(RateLimitExceeded):
+            run(engine.admit(view, admission, phase))
+    assert left == [8, 7, 7, 7]  # what the view refused is put back

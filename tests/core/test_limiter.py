@@ -284,3 +284,11 @@ def test_limiter_keeps_a_long_key_as_a_digest_and_finds_it_again(limiter: RateLi
 def test_limiter_keeps_any_other_text_as_it_is(limiter: RateLimiter, key: str) -> None:
     drain(limiter, key)
     assert list(limiter._buckets) == [key]
+
+
+def test_limiter_tells_a_clock_that_ran_back_when_the_bucket_will_be_full(clock: ManualClock, limiter: RateLimiter) -> None:
+    clock.advance(30)
+    assert limiter.acquire("a").reset_after_ns == 12 * 10**9
+    clock.advance(-7)
+    decision = limiter.acquire("a")
+    assert (decision.allowed, decision.remaining, decision.reset_after_ns) == (True, 3, (24 + 7) * 10**9)
