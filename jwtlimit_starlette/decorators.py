@@ -109,7 +109,8 @@ class _Gate:
         try:
             await run_async(passage.engine.admit(view, passage.admission, phase))
         except (RateLimitExceeded, LimiterUnavailable) as error:
-            return error, passage.refuse(error, view)
+            # Without the frames that it was raised in, all of them ours: one of them would hold what it is returned in.
+            return error.with_traceback(None), passage.refuse(error, view)
         finally:
             view.release()
             if of_middleware is None:
