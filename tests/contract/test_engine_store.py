@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jwtlimit_core import Claims, Engine, Limit, LimiterUnavailable, RateLimiter, RateLimitExceeded
+from jwtlimit_core import Claims, ConfigError, Engine, Limit, LimiterUnavailable, Phase, RateLimiter, RateLimitExceeded
 from jwtlimit_core.flow import run, run_async
 from jwtlimit_core.settings import build_engine
 from outages import closed_url
@@ -179,3 +179,12 @@ def test_refund_reaches_the_store_from_either_colour(make: Make) -> None:
         await run_async(engine.close(on_loop=True))
 
     asyncio.run(main())
+
+
+def test_limit_that_does_not_apply_is_not_made(make: Make) -> None:
+    engine = make(STRATEGY="fixed_window", LIMITS=[])
+    phase = Phase([Limit("view", "5/m;burst=9", methods=["POST"])])  # which no fixed window can have
+    admission = engine.admission(View())
+    run(engine.admit(View(method="GET"), admission, phase))
+    with pytest.raises(ConfigError, match="burst"):
+        run(engine.admit(View(method="POST"), admission, phase))
