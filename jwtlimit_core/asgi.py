@@ -117,7 +117,7 @@ class ScopeView:
     @property
     def is_forwarded(self) -> bool:
         """Whether it has an X-Forwarded-For or Forwarded header."""
-        for name, _ in self._headers:  # noqa: SIM110  a fifth of what any() takes
+        for name, _ in self._headers:  # noqa: SIM110  half of what any() takes
             if name in _FORWARDING:
                 return True
         return False
@@ -160,7 +160,7 @@ class ScopeView:
 
     @property
     def messages(self) -> Body:
-        """What was received, kept from the first look on: most requests have no body, and nobody asks."""
+        """What is received, kept from the first look on; not made where nobody looks, as of a WebSocket."""
         if self._messages is None:
             self._messages = Body(self._receive)
         return self._messages

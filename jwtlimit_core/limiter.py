@@ -200,7 +200,7 @@ class RateLimiter:
             remaining, retry_after_ns, reset_after_ns = level // self._unit, 0, -((level - self._capacity) // self._refill)
         else:
             remaining, retry_after_ns, reset_after_ns = outlook(level, seen_ns, rate, now_ns, n, allowed)
-        # What Decision(...) does, for half of what that costs.
+        # What Decision(...) does, for two thirds of what that costs.
         return tuple.__new__(Decision, (allowed, rate, self.name, remaining, retry_after_ns, reset_after_ns, (), None))
 
     def peek(self, key: str, n: int = 1) -> Decision:

@@ -5,7 +5,6 @@ import logging
 import weakref
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 from asgiref.sync import async_to_sync
@@ -32,10 +31,13 @@ def test_django_switch_in_the_settings_is_looked_at_for_each_request(site: Site)
     assert found == [[200, 200, 429], [200] * 3, [429] * 3]
 
 
-def test_django_switch_is_found_in_settings_that_were_replaced_without_a_signal(site: Site) -> None:
+def test_django_switch_is_found_in_settings_that_were_replaced_without_a_signal(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     site.serve(hello, LIMITS=[BY_IP])
     assert site.statuses() == [200, 200, 429]
-    with patch.object(django_settings, "JWTLIMIT", site.settings.JWTLIMIT | {"ENABLED": False}):
+    with monkeypatch.context() as replaced:
+        replaced.setattr(django_settings, "JWTLIMIT", django_settings.JWTLIMIT | {"ENABLED": False})
         assert site.statuses() == [200] * 3
     assert site.statuses(count=1) == [429]
 

@@ -2,7 +2,6 @@
 
 from types import ModuleType
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 from django.conf import settings as django_settings
@@ -188,12 +187,12 @@ def test_django_urls_are_looked_through_once(settings: Any) -> None:
     assert len(looked) == first > 0
 
 
-def test_django_exempt_views_are_those_of_the_urls_that_hold_now(settings: Any) -> None:
+def test_django_exempt_views_are_those_of_the_urls_that_hold_now(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     urlconfs = {name: ModuleType(name) for name in ("limited", "free")}
     vars(urlconfs["limited"])["urlpatterns"] = [path("", hello)]
     vars(urlconfs["free"])["urlpatterns"] = [path("", exempt(fresh(hello)))]
     settings.JWTLIMIT = {"LIMITS": LIMITS}
     middleware = RateLimitMiddleware(hello)
     for name, expected in (("limited", [200, 200, 429]), ("free", [200] * 3), ("limited", [429] * 3)):
-        with patch.object(django_settings, "ROOT_URLCONF", urlconfs[name]):  # without a signal
-            assert [middleware(RequestFactory().get("/")).status_code for _ in range(3)] == expected
+        monkeypatch.setattr(django_settings, "ROOT_URLCONF", urlconfs[name])  # without a signal
+        assert [middleware(RequestFactory().get("/")).status_code for _ in range(3)] == expected

@@ -9,6 +9,7 @@ from unittest import mock
 
 import pytest
 from flask import Flask, Response, g, request
+from flask.testing import FlaskClient
 from werkzeug.exceptions import HTTPException
 from werkzeug.test import EnvironBuilder
 from werkzeug.wrappers import Response as WSGIResponse
@@ -49,8 +50,8 @@ def test_refusal_is_answered_beside_an_extension_that_answers_exceptions(first: 
     assert client.get("/broken").text == "it broke"
 
 
-def test_refusal_after_the_view_is_answered(make_app: MakeApp, jwtlimit: JWTLimit) -> None:
-    app = make_app(SECRET_KEY="s" * 32, ISSUE_RATE="1/h")
+def sliding(app: Flask, jwtlimit: JWTLimit) -> FlaskClient:
+    """Return a client of *app*, which issues a new token with each answer of its view."""
     app.add_url_rule("/", "view", lambda: "hello")
 
     @app.after_request
@@ -58,7 +59,12 @@ def test_refusal_after_the_view_is_answered(make_app: MakeApp, jwtlimit: JWTLimi
         answer.headers["X-Token"] = jwtlimit.processor.create({"sub": "ann"})
         return answer
 
-    client = app.test_client()
+    return app.test_client()
+
+
+def test_refusal_after_the_view_is_answered(make_app: MakeApp, jwtlimit: JWTLimit) -> None:
+    app = make_app(SECRET_KEY="s" * 32, ISSUE_RATE="1/h")
+    client = sliding(app, jwtlimit)
     assert client.get("/").headers["X-Token"]
     refused = client.get("/")
     assert (refused.status_code, refused.headers["Retry-After"], refused.is_json) == (429, "3600", True)
@@ -66,14 +72,7 @@ def test_refusal_after_the_view_is_answered(make_app: MakeApp, jwtlimit: JWTLimi
 
 def test_refusal_after_one_that_was_answered_is_answered_too(make_app: MakeApp, jwtlimit: JWTLimit) -> None:
     app = make_app(SECRET_KEY="s" * 32, ISSUE_RATE="1/h", LIMITS=[Limit("site", "1/m")])
-    app.add_url_rule("/", "view", lambda: "hello")
-
-    @app.after_request
-    def slide(answer: Response) -> Response:
-        answer.headers["X-Token"] = jwtlimit.processor.create({"sub": "ann"})
-        return answer
-
-    client = app.test_client()
+    client = sliding(app, jwtlimit)
     assert client.get("/").status_code == 200
     refused = client.get("/")
     assert (refused.status_code, refused.get_json()["violated-policies"]) == (429, ["issue"])
