@@ -113,6 +113,13 @@ class LimiterBesideModel(RuleBasedStateMachine):
         for key in range(first, first + 12):
             self.allow(str(key))
 
+    @rule(steps=st.lists(st.tuples(st.integers(-2, 6), costs, st.booleans()), min_size=3, max_size=12))
+    def spend_before_it_is_full(self, steps: list[tuple[int, int, bool]]) -> None:
+        """Ask for tokens of one bucket again and again, in the middle of its refill."""
+        for ns, n, asks_how_things_stand in steps:
+            self.clock_steps(ns)
+            self.acquire("0", n) if asks_how_things_stand else self.allow("0")
+
     @rule(key=keys, n=costs)
     def allow_n(self, key: str, n: int) -> None:
         expected = n == 0 or (self.model.possible(key, n) and self.model.use(key, n, self.now_ns))
