@@ -122,6 +122,10 @@ class ScopeView:
                 return True
         return False
 
+    def call(self, function: Callable[[Any], Any], *, awaits: bool) -> Call:
+        """Return how to call a function of the application with `raw`."""
+        return Call(function, (self.raw,), awaits)
+
     def header(self, name: str) -> str | None:
         """Return the value of a header."""
         wanted = _raw_name(name)

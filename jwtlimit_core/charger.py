@@ -11,7 +11,7 @@ from jwtlimit_core.flow import Flow
 from jwtlimit_core.limit import Limit
 from jwtlimit_core.rate import Rate, shown
 from jwtlimit_core.request import Admission, Charge, RequestView
-from jwtlimit_core.request_keys import RequestKeys, UserKey, ask
+from jwtlimit_core.request_keys import RequestKeys, UserKey, ask, under_plan
 from jwtlimit_core.spend import put_back
 
 __all__ = ["Charger", "is_wanted_back"]
@@ -38,14 +38,13 @@ class Charger:
         if limit.exempt_when is not None:
             verdict = yield ask(limit, limit.exempt_when, view)
             if isawaitable(verdict):
-                raise TypeError(
-                    f"exempt_when of limit {limit.name!r} returned what nobody awaits: make it a coroutine function"
-                )
+                kind = "a coroutine function" if view.awaits else "a plain function that awaits nothing"
+                raise TypeError(f"exempt_when of limit {limit.name!r} returned what nobody awaits: make it {kind}")
             if verdict:
                 return None
-        rate, cost = limit.rate, limit.cost
+        plan, rate, cost = None, limit.rate, limit.cost
         if rate is None:
-            rate = yield from _planned(limit, view)
+            plan, rate = yield from _planned(limit, view)
         if not isinstance(cost, int):
             cost = yield ask(limit, cost, view)
             if not isinstance(cost, int) or isinstance(cost, bool) or cost < 0:
@@ -55,6 +54,8 @@ class Charger:
         key, by_address = yield from self._keys.find(limit, view, admission)
         if not key:
             return None
+        if plan is not None:
+            key = under_plan(plan, key)
         return Charge(limit, self._limiters.of(limit, rate, on_loop=view.awaits), key, cost, by_address)
 
     def put_back(self, view: RequestView, admission: Admission, charges: Sequence[Charge]) -> Flow[None]:
@@ -70,12 +71,12 @@ class Charger:
         )
 
 
-def _planned(limit: Limit, view: RequestView) -> Flow[Rate]:
+def _planned(limit: Limit, view: RequestView) -> Flow[tuple[str, Rate]]:
     rates = cast("Mapping[str, Rate]", limit.rates)
     plan = yield ask(limit, cast("UserKey", limit.plan), view)
     if plan not in rates:
         raise ValueError(f"limit {limit.name!r} has no rate for the plan {shown(plan)}: it has {', '.join(map(repr, rates))}")
-    return rates[plan]
+    return plan, rates[plan]
 
 
 def is_wanted_back(limit: Limit, status: int, headers: object) -> bool:

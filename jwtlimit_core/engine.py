@@ -12,7 +12,7 @@ refused, spends.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -273,19 +273,6 @@ class Engine:
         yield from self._limiters.close(on_loop=on_loop)
 
     # ----------------------------------------------------------------------------------------------------------
-
-    def check(self, limits: Sequence[Limit], *, on_loop: bool, knows_users: bool) -> Iterator[str]:
-        """Yield what makes *limits* impossible on a host without an event loop, or without users of its own."""
-        if awaits(self.user_key) and not on_loop:
-            yield "USER_KEY is a coroutine function: it must be a plain one here"
-        for limit in limits:
-            if limit.awaits and not on_loop:
-                yield f"limit {limit.name!r} has a coroutine function: it must be a plain one here"
-            sources = {part.source for part in limit.parts}
-            if "user" in sources and self.user_key is None and not knows_users:
-                yield f"limit {limit.name!r} is by user: set USER_KEY to a function of the request that returns its user"
-            if "subject" in sources and self._reader is None:
-                yield f"limit {limit.name!r} is by subject: set a key, so that tokens can be verified"
 
     def prepare(self, limit: Limit, *, on_loop: bool) -> None:
         """Make the limiters of *limit*, so that what cannot work is known before the first request.

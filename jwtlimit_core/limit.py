@@ -101,12 +101,12 @@ class Limit:
     plan: Callable[[Any], Any] | None
 
     # What the values above amount to.
-    parts: tuple[KeyPart, ...] = field(repr=False, compare=False)
-    under: Paths | None = field(repr=False, compare=False)
-    waiting: tuple[Any, ...] = field(repr=False, compare=False)  # those of its functions that are awaited
-    is_everywhere: bool = field(repr=False, compare=False)
-    is_plain: bool = field(repr=False, compare=False)
-    _hash: int = field(repr=False, compare=False)
+    parts: tuple[KeyPart, ...] = field(init=False, repr=False, compare=False)
+    under: Paths | None = field(init=False, repr=False, compare=False)
+    waiting: tuple[Any, ...] = field(init=False, repr=False, compare=False)  # those of its functions that are awaited
+    is_everywhere: bool = field(init=False, repr=False, compare=False)
+    is_plain: bool = field(init=False, repr=False, compare=False)
+    _hash: int = field(init=False, repr=False, compare=False)
 
     def __init__(
         self,
@@ -171,6 +171,11 @@ class Limit:
         """Whether a function of the limit is a coroutine function."""
         return bool(self.waiting)
 
+    @property
+    def counted(self) -> tuple[object, ...]:
+        """What limits of one name must have in common to share their counts."""
+        return self.rate, self.rates, self.on_failure, self.refund_when is None
+
     def applies(self, method: str, path: str) -> bool:
         """Say whether requests with *method* for *path* are limited."""
         return (self.methods is None or method in self.methods) and (self.under is None or path in self.under)
@@ -189,7 +194,15 @@ class Phase(tuple[Limit, ...]):
 
 @lru_cache(1_000)
 def phase_of(*limits: Limit) -> Phase:
-    """Return the phase of *limits*, the same for the same: who makes limits for each request makes no phases for each."""
+    """Return the phase of *limits*, the same for the same: who makes limits for each request makes no phases for each.
+
+    Raises:
+        ConfigError: Two of one name would count together in a store, and apart in memory.
+    """
+    counted = {limit.name: limit for limit in limits}
+    for limit in limits:
+        if limit.counted != counted[limit.name].counted:
+            raise ConfigError(f"two limits together are called {limit.name!r}: give each a name of its own, or the same rate")
     return Phase(limits)
 
 

@@ -107,7 +107,10 @@ class Rate:
         if not match or not unit:
             raise ConfigError(f"a rate must read like '100/m', '5/30s' or '10/s;burst=50', not {shown(text)}")
         window = Fraction(int(match["count"] or 1) * _UNITS_NS[unit], _NS_PER_SECOND)
-        return cls(int(match["limit"]), window, int(match["burst"]) if match["burst"] else None)
+        try:
+            return cls(int(match["limit"]), window, int(match["burst"]) if match["burst"] else None)
+        except ConfigError as error:
+            raise ConfigError(*(f"rate {shown(text)}: {problem}" for problem in error.problems)) from None
 
     def __str__(self) -> str:
         unit = next(name for name, size_ns in _UNITS_NS.items() if self.window_ns % size_ns == 0)

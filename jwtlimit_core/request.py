@@ -1,6 +1,6 @@
 """A request as limits look at it, and what becomes of it on its way."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -42,6 +42,9 @@ class RequestView(Protocol):
     @property
     def raw(self) -> Any:
         """The framework's own request, as functions of the application get it."""
+
+    def call(self, function: Callable[[Any], Any], *, awaits: bool) -> Call:
+        """Return how to call a function of the application with `raw`; *awaits* says whether it is a coroutine function."""
 
     def header(self, name: str) -> str | None:
         """Return the value of a header, None where the request has none."""

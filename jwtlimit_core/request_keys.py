@@ -1,6 +1,6 @@
 """Whom a request is charged to: the key of a limit, from what the request shows."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from jwtlimit_core.body import MOST_BODY_BYTES, body_field, has_fields
@@ -11,7 +11,7 @@ from jwtlimit_core.keys import SERVICE_KEY, resolve_key
 from jwtlimit_core.limit import KeyPart, Limit
 from jwtlimit_core.request import Admission, RequestView
 
-__all__ = ["UNVERIFIED", "RequestKeys", "UserKey", "ask"]
+__all__ = ["UNVERIFIED", "RequestKeys", "UserKey", "ask", "misfits", "under_plan"]
 
 UserKey = Callable[[Any], Any]
 
@@ -58,8 +58,7 @@ class RequestKeys:
                 label, value = "ip", self._addresses.key(view)
             found.append((label, value))
         if len(found) > 1:
-            key = "&".join(f"{label}={value.replace('%', '%25').replace('&', '%26')}" for label, value in found)
-            return key, any(label == "ip" for label, _ in found)
+            return "&".join(f"{label}={_quoted(value)}" for label, value in found), any(label == "ip" for label, _ in found)
         label, value = found[0]
         return SERVICE_KEY if label == "global" else f"{label}={value}", label == "ip"
 
@@ -70,7 +69,7 @@ class RequestKeys:
             return SERVICE_KEY
         if part.source == "subject":
             if not self._verifies:
-                raise ConfigError(f"limit {limit.name!r} is by subject: set a key, so that tokens can be verified")
+                raise ConfigError(_by_subject(limit))
             claims = admission.claims
             return None if claims is None else resolve_key(claims)
         if part.source == "header":
@@ -85,14 +84,42 @@ class RequestKeys:
         elif self._user_key is not None:
             if self._user_key_awaits and not view.awaits:
                 raise ConfigError("USER_KEY is a coroutine function: it must be a plain one here")
-            value = yield Call(self._user_key, (view.raw,), self._user_key_awaits)
+            value = yield view.call(self._user_key, awaits=self._user_key_awaits)
         else:
             value = yield view.user()
         if value is not None and not isinstance(value, str):
-            raise TypeError(f"a key must be a str or None, not {type(value).__name__}: use str()")
+            raise TypeError(f"the key of limit {limit.name!r} must be a str or None, not {type(value).__name__}: use str()")
         return value
+
+
+def misfits(limits: Iterable[Limit], user_key: object, *, verifies: bool, on_loop: bool, knows_users: bool) -> Iterator[str]:
+    """Yield what makes *limits* impossible on a host without an event loop, without keys, or without users of its own."""
+    if awaits(user_key) and not on_loop:
+        yield "USER_KEY is a coroutine function: it must be a plain one here"
+    for limit in limits:
+        if limit.awaits and not on_loop:
+            yield f"limit {limit.name!r} has a coroutine function: it must be a plain one here"
+        sources = {part.source for part in limit.parts}
+        if "user" in sources and user_key is None and not knows_users:
+            yield f"limit {limit.name!r} is by user: set USER_KEY to a function of the request that returns its user"
+        if "subject" in sources and not verifies:
+            yield _by_subject(limit)
+
+
+def _by_subject(limit: Limit) -> str:
+    return f"limit {limit.name!r} is by subject: set SECRET_KEY, SIGNING_KEY or VERIFICATION_KEY, to verify tokens with"
+
+
+def under_plan(plan: str, key: str) -> str:
+    """Return *key* as it is counted under *plan*: each plan of a limit for itself, whatever the rate of another does."""
+    label = f"plan={_quoted(plan)}"
+    return label if key is SERVICE_KEY else f"{label}&{key}"
+
+
+def _quoted(value: str) -> str:
+    return value.replace("%", "%25").replace("&", "%26")
 
 
 def ask(limit: Limit, function: Callable[[Any], Any], view: RequestView) -> Call:
     """Return the call of a *function* of *limit*."""
-    return Call(function, (view.raw,), any(function is each for each in limit.waiting))
+    return view.call(function, awaits=any(function is each for each in limit.waiting))

@@ -7,8 +7,9 @@ from dataclasses import replace
 from datetime import timedelta
 from difflib import get_close_matches
 from fractions import Fraction
+from functools import partial
 from importlib import import_module
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, TypeVar
 
 from jwtlimit_core.client_address import ClientAddresses
 from jwtlimit_core.clock import Clock
@@ -21,10 +22,11 @@ from jwtlimit_core.limit import Limit, OnFailure, path_problems
 from jwtlimit_core.limiter import RateLimiter
 from jwtlimit_core.provider import AsyncRateLimitProvider
 from jwtlimit_core.rate import Rate, shown
-from jwtlimit_core.request_keys import UserKey
+from jwtlimit_core.request_keys import UserKey, misfits
 
 __all__ = ["Host", "Settings", "build_engine"]
 
+_Made = TypeVar("_Made")
 Host = Literal["sync", "async", "both"]  # whether a framework runs its views on an event loop
 
 _KEYS = ("SECRET_KEY", "SIGNING_KEY", "VERIFICATION_KEY")
@@ -134,37 +136,23 @@ def _build(
     enabled: Callable[[], object] | None,
     say: Callable[[str], str],
 ) -> Engine:
-    problems = list(_unknown(given))
     settings = _DEFAULTS | given
-    problems += _import_all(settings)
-    problems += _misfits(settings)
-    addresses, limits, config, rate = None, [], None, settings["ISSUE_RATE"]
-    try:
-        rate = rate if isinstance(rate, Rate) else Rate.parse(rate)
-    except ConfigError as error:
-        problems += [f"ISSUE_RATE: {problem}" for problem in error.problems]
-    try:
-        addresses = ClientAddresses(
-            trusted_proxies=settings["TRUSTED_PROXIES"],
-            forwarded_header=settings["FORWARDED_HEADER"],
-            ipv6_prefix=settings["IPV6_PREFIX"],
-        )
-    except ConfigError as error:
-        problems += error.problems
-    try:
-        limits = _read_limits(settings["LIMITS"])
-    except ConfigError as error:
-        problems += error.problems
-    if any(name in given for name in _KEYS):
-        tokens = {name.lower(): settings[name] for name in _TOKENS if name in settings}
-        try:
-            config = Config(**tokens)
-        except ConfigError as error:
-            # Those of functions were found before, key or not.
-            problems += [
-                _in_settings(problem) for problem in error.problems if not problem.startswith(("before_issue", "clock"))
-            ]
-    if problems or addresses is None:
+    problems = [*_unknown(given), *_import_all(settings)]
+    unfit = [*_misfits(settings), *_misfits_of_store(settings)]
+    problems += unfit
+    rate = _tried(lambda: _rate(settings["ISSUE_RATE"]), problems, "ISSUE_RATE: ")
+    addresses = _tried(lambda: _addresses(settings), problems)
+    limits = _tried(lambda: _read_limits(settings["LIMITS"]), problems) or []
+    counters = None if unfit else _tried(lambda: _counters(settings), problems, "STORE: ")
+    config, makes_tokens = None, any(name in given for name in _KEYS)
+    if makes_tokens:
+        found: list[str] = []
+        config = _tried(lambda: Config(**{name.lower(): settings[name] for name in _TOKENS if name in settings}), found)
+        # Those of functions were found before, key or not.
+        problems += [_in_settings(problem) for problem in found if not problem.startswith(("before_issue", "clock"))]
+    on_loop = host != "sync"
+    problems += misfits(limits, settings["USER_KEY"], verifies=makes_tokens, on_loop=on_loop, knows_users=knows_users)
+    if problems or rate is None or addresses is None or counters is None:
         raise ConfigError(*problems)
     if config is not None and not isinstance(settings["STORE"], str):  # a limiter of the application, for issuance
         window = Fraction(rate.window_ns, 1_000_000_000)
@@ -172,7 +160,7 @@ def _build(
     engine = Engine(
         config=config,
         issue_rate=rate,
-        counters=_counters(settings),
+        counters=counters,
         addresses=addresses,
         limits=limits,
         exempt_paths=settings["EXEMPT_PATHS"],
@@ -182,8 +170,20 @@ def _build(
         on_refused=settings["ON_REFUSED"],
         say=say,
     )
-    _try_out(engine, host, knows_users)
+    _try_out(engine, host)
     return engine
+
+
+def _rate(given: Rate | str) -> Rate:
+    return given if isinstance(given, Rate) else Rate.parse(given)
+
+
+def _addresses(settings: Mapping[str, Any]) -> ClientAddresses:
+    return ClientAddresses(
+        trusted_proxies=settings["TRUSTED_PROXIES"],
+        forwarded_header=settings["FORWARDED_HEADER"],
+        ipv6_prefix=settings["IPV6_PREFIX"],
+    )
 
 
 def _counters(settings: Mapping[str, Any]) -> Counters:
@@ -202,22 +202,30 @@ def _counters(settings: Mapping[str, Any]) -> Counters:
     )
 
 
-def _try_out(engine: Engine, host: Host, knows_users: bool) -> None:
-    """Refuse now what could not work for any request.
+def _try_out(engine: Engine, host: Host) -> None:
+    """Make now what requests will need, and so refuse what could not work for any.
 
     Raises:
         ConfigError: Something of that kind.
     """
-    problems = [*engine.check(engine.limits, on_loop=host != "sync", knows_users=knows_users)]
+    problems: list[str] = []
+    if engine.config is not None and host != "both":
+        of_host = engine.processor if host == "sync" else engine.async_processor
+        _tried(lambda: of_host(enabled=True), problems)
+        problems = list(map(_in_settings, problems))
+    for limit in engine.limits:
+        _tried(partial(engine.prepare, limit, on_loop=host != "sync"), problems)
     if problems:
         raise ConfigError(*problems)
-    if engine.config is not None and host != "both":
-        try:
-            engine.processor(enabled=True) if host == "sync" else engine.async_processor(enabled=True)
-        except ConfigError as error:
-            raise ConfigError(*(_in_settings(problem) for problem in error.problems)) from error
-    for limit in engine.limits:
-        engine.prepare(limit, on_loop=host != "sync")
+
+
+def _tried(make: Callable[[], _Made], problems: list[str], where: str = "") -> _Made | None:
+    """Return what *make* makes; None where it cannot, and then *problems* has why, each after *where*."""
+    try:
+        return make()
+    except ConfigError as error:
+        problems += [where + problem for problem in error.problems]
+        return None
 
 
 def _unknown(given: Mapping[str, Any]) -> Iterator[str]:
@@ -255,7 +263,6 @@ def _misfits(settings: Mapping[str, Any]) -> Iterator[str]:
     if not all(callable(getattr(settings["CLOCK"], name, None)) for name in ("time_ns", "monotonic_ns")):
         yield f"CLOCK must have time_ns() and monotonic_ns(), not be {shown(settings['CLOCK'])}"
     yield from path_problems("EXEMPT_PATHS", settings["EXEMPT_PATHS"])
-    yield from _misfits_of_store(settings)
 
 
 def _misfits_of_store(settings: Mapping[str, Any]) -> Iterator[str]:

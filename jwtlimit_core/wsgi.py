@@ -1,28 +1,38 @@
 """Requests of WSGI: what is the same in every framework that is built on it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from io import BytesIO, RawIOBase
 from typing import Any
 
-__all__ = ["EnvironHeaders", "Rewound"]
+from jwtlimit_core.flow import Call
+
+__all__ = ["EnvironView", "Rewound"]
 
 
-class EnvironHeaders:
-    """The headers of a request as the environ of WSGI has them, as it is now; lines of one name stand joined there.
+class EnvironView:
+    """A request as the environ of WSGI has it, as it is now; header lines of one name stand joined there.
+
+    A framework adds how to get the body, and the users that it knows.
 
     Attributes:
+        raw: The framework's own object.
         environ: The environ.
     """
 
-    __slots__ = ("environ",)
+    __slots__ = ("environ", "raw")
 
+    raw: Any
     environ: Mapping[str, Any]
 
     @property
     def is_forwarded(self) -> bool:
         """Whether it has an X-Forwarded-For or Forwarded header."""
         return "HTTP_X_FORWARDED_FOR" in self.environ or "HTTP_FORWARDED" in self.environ
+
+    def call(self, function: Callable[[Any], Any], *, awaits: bool) -> Call:
+        """Return how to call a function of the application with `raw`."""
+        return Call(function, (self.raw,), awaits)
 
     def header(self, name: str) -> str | None:
         """Return the value of a header, None where the request has none."""

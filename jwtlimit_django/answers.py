@@ -4,8 +4,9 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from asgiref.sync import async_to_sync, iscoroutinefunction, sync_to_async
-from django.core.exceptions import PermissionDenied, SuspiciousOperation
+from django.core.exceptions import BadRequest, PermissionDenied, SuspiciousOperation
 from django.http import Http404, HttpRequest, HttpResponse
+from django.http.multipartparser import MultiPartParserError
 from django.http.response import HttpResponseBase
 from django.urls import get_callable, get_resolver
 
@@ -17,7 +18,8 @@ from jwtlimit_django.passage import Passage
 
 __all__ = ["arender_refusal", "render_refusal", "respond"]
 
-_STATUSES = {Http404: 404, PermissionDenied: 403, SuspiciousOperation: 400}  # of what Django answers to exceptions
+# What Django answers to exceptions.
+_STATUSES = ((Http404, 404), (PermissionDenied, 403), ((BadRequest, MultiPartParserError, SuspiciousOperation), 400))
 _MARK = "_jwtlimit_refusal"  # in a response: it was made of one
 
 
@@ -45,7 +47,7 @@ def respond(passage: Passage, charge: Callable[[Passage, Admission], Flow[None]]
         return response
     except Exception as error:
         if passage.outermost and admission.refunds:  # nobody of us will see what Django answers
-            status = next((status for kind, status in _STATUSES.items() if isinstance(error, kind)), 500)
+            status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
             yield from engine.settle(passage, admission, status, {})
         raise
     finally:

@@ -1,12 +1,14 @@
 """The middleware: put it below `SecurityMiddleware` and CORS, and below `AuthenticationMiddleware` if a limit is by user."""
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.conf import settings
 from django.http import Http404, HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import URLResolver, get_resolver
+from django.utils.translation import get_language_from_path, override
 
 from jwtlimit_core.decoration import is_exempt
 from jwtlimit_core.flow import Call, run, run_async
@@ -62,10 +64,7 @@ class RateLimitMiddleware:
         urlconf = getattr(request, "urlconf", None) or settings.ROOT_URLCONF
         if urlconf not in self._has_exempt:
             self._has_exempt[urlconf] = _has_exempt(get_resolver(urlconf))
-        try:
-            return self._has_exempt[urlconf] and _is_exempt(get_resolver(urlconf).resolve(request.path_info).func)
-        except Http404:
-            return False
+        return self._has_exempt[urlconf] and _leads_to_exempt(urlconf, request)
 
 
 def _has_exempt(resolver: URLResolver) -> bool:
@@ -73,6 +72,17 @@ def _has_exempt(resolver: URLResolver) -> bool:
         _has_exempt(pattern) if isinstance(pattern, URLResolver) else _is_exempt(pattern.callback)
         for pattern in resolver.url_patterns
     )
+
+
+def _leads_to_exempt(urlconf: Any, request: HttpRequest) -> bool:
+    # In the language that LocaleMiddleware has found or will find: that of a thread is the one of its last request.
+    path = request.path_info
+    language = getattr(request, "LANGUAGE_CODE", None) or get_language_from_path(path) or settings.LANGUAGE_CODE
+    try:
+        with override(language):
+            return _is_exempt(get_resolver(urlconf).resolve(path).func)
+    except Http404:
+        return False
 
 
 def _is_exempt(view: object) -> bool:

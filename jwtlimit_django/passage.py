@@ -1,6 +1,8 @@
 """Django's request, as the engine looks at it, and what is kept of it on its way."""
 
 import os
+from collections.abc import Callable
+from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.conf import settings
@@ -9,7 +11,7 @@ from django.utils.functional import LazyObject
 
 from jwtlimit_core import Admission, ConfigError
 from jwtlimit_core.flow import Call
-from jwtlimit_core.wsgi import EnvironHeaders
+from jwtlimit_core.wsgi import EnvironView
 from jwtlimit_django.engine import get_engine
 
 __all__ = ["Passage"]
@@ -17,7 +19,7 @@ __all__ = ["Passage"]
 _OPEN = "_jwtlimit"  # in a request, while one of us is around it: its admission
 
 
-class Passage(EnvironHeaders):
+class Passage(EnvironView):
     """A request on its way through the middleware or a decorator, as the engine looks at it.
 
     Of several around one request, the outermost sees to the answer; all charge the one admission in ``request.jwtlimit``. It is
@@ -31,7 +33,7 @@ class Passage(EnvironHeaders):
         ConfigError: The settings cannot work.
     """
 
-    __slots__ = ("admission", "awaits", "engine", "method", "outermost", "path", "peer", "raw")
+    __slots__ = ("admission", "awaits", "engine", "method", "outermost", "path", "peer")
 
     def __init__(self, request: HttpRequest, *, awaits: bool) -> None:
         self.raw = request
@@ -54,6 +56,12 @@ class Passage(EnvironHeaders):
         if self.outermost:
             vars(self.raw).pop(_OPEN, None)
             self.admission.release()
+
+    def call(self, function: Callable[[Any], Any], *, awaits: bool) -> Call:
+        """Return how to call a function of the application with the request, in a thread unless it is a coroutine function."""
+        if self.awaits and not awaits:  # it may ask the database, as a look at request.user does
+            return Call(sync_to_async(function), (self.raw,), awaits=True)
+        return Call(function, (self.raw,), awaits)
 
     def body(self, most_bytes: int) -> Call:
         """Return how to get the body."""

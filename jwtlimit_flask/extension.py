@@ -11,7 +11,7 @@ from flask import Flask, Request, Response, current_app, g, request
 from flask.typing import ResponseReturnValue
 from werkzeug.datastructures import Headers as WSGIHeaders
 from werkzeug.exceptions import HTTPException, ServiceUnavailable, TooManyRequests
-from werkzeug.wsgi import get_input_stream
+from werkzeug.wsgi import LimitedStream, get_input_stream
 
 from jwtlimit_core import Clock, ConfigError, Processor, Rate
 from jwtlimit_core.config import BeforeIssue
@@ -22,7 +22,7 @@ from jwtlimit_core.http import Refusal, kinds_of, overlaid
 from jwtlimit_core.http import Response as Answer
 from jwtlimit_core.limit import Phase
 from jwtlimit_core.settings import build_engine
-from jwtlimit_core.wsgi import EnvironHeaders, Rewound
+from jwtlimit_core.wsgi import EnvironView, Rewound
 
 __all__ = ["JWTLimit"]
 
@@ -36,10 +36,10 @@ View = TypeVar("View")
 _PREFIX = "JWTLIMIT_"
 
 
-class _Passage(EnvironHeaders):
+class _Passage(EnvironView):
     """A request on its way through one extension, as the engine looks at it; kept in the environ, since `g` may outlive it."""
 
-    __slots__ = ("admission", "engine", "is_answering", "method", "path", "peer", "raw")
+    __slots__ = ("admission", "engine", "is_answering", "method", "path", "peer")
 
     awaits = False
 
@@ -106,6 +106,7 @@ class JWTLimit:
             enabled=partial(app.config.get, f"{_PREFIX}ENABLED"),
         )
         app.before_request(self._entrance(app, engine))
+        _answer_refusals(app)
         app.wsgi_app = self._exit(app, app.wsgi_app)  # type: ignore[assignment, method-assign]
         engines[self] = engine
 
@@ -203,7 +204,7 @@ class JWTLimit:
 
             def start(status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Any:
                 if found:
-                    engine, admission, code = found[0].engine, found[0].admission, int(status[:3])
+                    engine, admission, code = found[0].engine, found[0].admission, int(status.partition(" ")[0])
                     ours = engine.headers(admission, code)
                     headers = overlaid(headers, ours) if ours else headers
                     if admission.refunds:
@@ -249,9 +250,7 @@ def _is_exempt(app: Flask, request: Request) -> bool:
     """Say whether the view of *request* is exempt, or a blueprint that it is in."""
     if request.endpoint is None:
         return False
-    return any(
-        map(is_exempt, (app.view_functions.get(request.endpoint), *(app.blueprints[name] for name in request.blueprints)))
-    )
+    return any(map(is_exempt, (app.view_functions.get(request.endpoint), *map(app.blueprints.get, request.blueprints))))
 
 
 def _body(request: Request, most_bytes: int) -> bytes | None:
@@ -260,6 +259,9 @@ def _body(request: Request, most_bytes: int) -> bytes | None:
         return urlencode(list(request.form.items(multi=True))).encode()
     if hasattr(request, "_cached_data"):  # it was read before
         return request.get_data() if len(request.get_data()) <= most_bytes else None
+    begun = vars(request).get("stream")
+    if isinstance(begun, LimitedStream) and begun.tell():  # something has read of it, and kept that for itself
+        return None
     if (request.content_length or 0) > most_bytes:
         return None
     stream, start = get_input_stream(request.environ), b""

@@ -1,5 +1,6 @@
 """Requests as plain data, as the engine looks at them, and the ways of one through it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +29,9 @@ class View:
     @property
     def raw(self) -> Any:
         return self
+
+    def call(self, function: Callable[[Any], Any], *, awaits: bool) -> Call:
+        return Call(function, (self.raw,), awaits)
 
     def header(self, name: str) -> str | None:
         return next(iter(self.header_lines(name)), None)

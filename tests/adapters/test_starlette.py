@@ -238,7 +238,7 @@ class SyncStore:
         ({"limits": "5/m"}, "limits must be a list"),
         ({"issue_rate": "often", "leeway": "soon", "secret_key": SECRET}, "issue_rate: .*; leeway must"),
         ({"store": SyncStore(), "secret_key": SECRET}, "store must be a RateLimiter or have coroutine functions"),
-        ({"limits": [Limit("api", "1/m", key="subject")]}, "by subject: set a key"),
+        ({"limits": [Limit("api", "1/m", key="subject")]}, "by subject: set secret_key"),
     ],
 )
 def test_settings_that_cannot_work_stop_the_application(settings: Any, problem: str) -> None:

@@ -155,7 +155,7 @@ def test_admit_with_a_key_function_that_raises_charges_nothing(engine: Engine) -
 
 @pytest.mark.parametrize("key", [7, 0, False, b"ann"])
 def test_admit_with_a_key_that_is_no_text_is_a_type_error_and_charges_nothing(engine: Engine, key: Any) -> None:
-    with pytest.raises(TypeError, match="key must be a str"):
+    with pytest.raises(TypeError, match="the key of limit 'user' must be a str or None, not"):
         admit(engine, View(), LOGIN, Limit("user", "1/m", key=lambda request: key))
     assert passed(engine, View(), LOGIN) == 3
 

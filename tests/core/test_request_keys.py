@@ -138,7 +138,7 @@ def test_subject_of_no_accepted_token_skips_the_limit(engine: Engine, authorizat
 def test_subject_without_a_key_to_verify_with_is_a_config_error_that_charges_nothing() -> None:
     engine = build_engine({"CLOCK": CLOCK})
     site = Limit("site", "1/m")
-    with pytest.raises(ConfigError, match="limit 'me' is by subject: set a key"):
+    with pytest.raises(ConfigError, match="limit 'me' is by subject: set SECRET_KEY"):
         admit(engine, View(), site, Limit("me", "1/m", key="subject"))
     assert passes(engine, View(), site)
 

@@ -259,7 +259,7 @@ def user_of(view: View) -> str | None:
     ("values", "problem"),
     [
         ({"LIMITS": [Limit("user", "2/m", key="user")]}, "limit 'user' is by user: set JWTLIMIT_USER_KEY"),
-        ({"LIMITS": [Limit("subject", "2/m", key="subject")]}, "limit 'subject' is by subject: set a key"),
+        ({"LIMITS": [Limit("subject", "2/m", key="subject")]}, "limit 'subject' is by subject: set JWTLIMIT_SECRET_KEY"),
         ({"LIMITS": [Limit("slow", "2/m", key=later)]}, "limit 'slow' has a coroutine function"),
         ({"LIMITS": [Limit("slow", "2/m", key=("ip", later))]}, "limit 'slow' has a coroutine function"),
         ({"LIMITS": [Limit("slow", "2/m", exempt_when=later)]}, "limit 'slow' has a coroutine function"),
