@@ -69,7 +69,7 @@ def reset_all(app: ASGIApp) -> None:
 
 
 def _passage(connection: HTTPConnection) -> Passage:
-    passage = Passage.of(connection)
+    passage = Passage.of(connection.scope)
     if passage is None:
         raise ConfigError(_MISSING)
     return passage

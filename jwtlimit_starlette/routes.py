@@ -7,7 +7,7 @@ from starlette.routing import Match
 from starlette.types import Scope
 
 from jwtlimit_core.decoration import is_exempt, warn_of_limits_in_vain
-from jwtlimit_starlette.answers import adopt
+from jwtlimit_starlette.passage import adopt
 
 __all__ = ["Routes", "layers", "routes_of"]
 
