@@ -11,13 +11,16 @@ from jwtlimit_core.asgi import App, Message, Receive, Scope, ScopeView, Send, wi
 from jwtlimit_core.decision import RateLimitExceeded
 from jwtlimit_core.engine import Engine
 from jwtlimit_core.errors import ConfigError, LimiterUnavailable
-from jwtlimit_core.flow import DONE, Call, run, run_async
+from jwtlimit_core.flow import DONE, Call, is_on_loop, run, run_async
 from jwtlimit_core.http import STATUSES, Refusal, Response, status_of
 from jwtlimit_core.limit import Phase
+from jwtlimit_core.processor import AsyncProcessor, Processor
 from jwtlimit_core.request import RequestView
 from jwtlimit_core.settings import build_engine
 
-__all__ = ["Gate", "Passage", "closing", "fail"]
+__all__ = ["MISSING", "Gate", "Passage", "closing", "fail"]
+
+MISSING = "there is no RateLimitMiddleware: add it to the application"
 
 _PASSAGE = "jwtlimit"  # in the scope of a request: its passage through the middleware
 
@@ -56,6 +59,36 @@ class Passage(ScopeView):
     def of(cls, scope: Scope) -> Self | None:
         """Return the passage of the request that *scope* is of, None where there is no middleware."""
         return scope.get(_PASSAGE)
+
+    @classmethod
+    def around(cls, scope: Scope) -> Self:
+        """Return the same.
+
+        Raises:
+            ConfigError: There is no middleware.
+        """
+        passage = cls.of(scope)
+        if passage is None:
+            raise ConfigError(MISSING)
+        return passage
+
+    def async_processor(self) -> AsyncProcessor:
+        """Return the processor for this request: it limits only while the middleware did when that came.
+
+        Raises:
+            ConfigError: No key was configured.
+        """
+        return self.engine.async_processor(enabled=self.admission.enabled).reporting(self.note)
+
+    def processor(self) -> Processor:
+        """Return the same for code in threads.
+
+        Raises:
+            ConfigError: No key was configured; or this is called on an event loop, which would wait for the store.
+        """
+        if is_on_loop():
+            raise ConfigError("the processor for threads was asked for on an event loop: use get_processor there")
+        return self.engine.processor(enabled=self.admission.enabled).reporting(self.note)
 
     @property
     def raw(self) -> Any:

@@ -1,15 +1,14 @@
 """`rate_limit`, for functions of both colours and, by `method_decorator`, for classes."""
 
-import inspect
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ParamSpec, TypeVar, Unpack, cast
+from typing import Any, ParamSpec, TypeVar, Unpack
 
 from asgiref.sync import iscoroutinefunction
 from django.http import HttpRequest
 from django.utils.decorators import method_decorator
 
-from jwtlimit_core import ConfigError, Rate
+from jwtlimit_core import Rate
 from jwtlimit_core.decoration import Decoration, LimitOptions, Owner, layers
 from jwtlimit_core.flow import Call, Flow, run, run_async
 from jwtlimit_core.limit import Phase
@@ -40,12 +39,10 @@ def rate_limit(rate: Rate | str | None = None, **options: Unpack[LimitOptions]) 
     decoration = Decoration(_OWNER, rate, options)
 
     def decorate(view: Callable[P, R]) -> Callable[P, R]:
-        if inspect.isclass(view):
-            raise ConfigError(f'rate_limit takes functions: put @method_decorator(…, name="dispatch") on {view.__name__}')
         if getattr(view, "__module__", "") == method_decorator.__module__:
             return view  # the stand-in by which method_decorator finds out what attributes a view would get: none
         on_loop = iscoroutinefunction(view) or _dispatches_on_loop(view)
-        return cast("Callable[P, R]", decoration.of(view, _wrap, on_loop=on_loop))
+        return decoration.of(view, _wrap, on_loop=on_loop, for_class='put @method_decorator(…, name="dispatch") on')
 
     return decorate
 

@@ -2,8 +2,7 @@
 
 from jwtlimit_core.decoration import exempt
 from jwtlimit_starlette.decorators import RateLimit, rate_limit
-from jwtlimit_starlette.engine import get_processor, get_sync_processor, reset, reset_all
-from jwtlimit_starlette.middleware import RateLimitMiddleware
+from jwtlimit_starlette.middleware import RateLimitMiddleware, get_processor, get_sync_processor, reset, reset_all
 from jwtlimit_starlette.passage import add_exception_handlers
 
 __all__ = [

@@ -77,20 +77,12 @@ def rate_limit(rate: Rate | str | None = None, **options: Unpack[LimitOptions]) 
         ConfigError: A value cannot work; or, at the endpoint, it is none of a request.
     """
     decoration = Decoration(_OWNER, rate, options)
-
-    def decorate(endpoint: Callable[P, R]) -> Callable[P, R]:
-        signature = _signature(endpoint)
-        position, name = _request_parameter(endpoint, signature)
-        wrapper = decoration.of(endpoint, partial(_wrap, position=position, name=name), on_loop=True)
-        # Older versions of FastAPI look for what strings among annotations name in the module of the wrapper.
-        wrapper.__signature__ = signature  # type: ignore[attr-defined]
-        return cast("Callable[P, R]", wrapper)
-
-    return decorate
+    return lambda endpoint: decoration.of(endpoint, _wrap, on_loop=True, for_class="put it on the methods of")
 
 
-def _wrap(function: Callable[..., Any], phase: Phase, position: int, name: str) -> Callable[..., Any]:
-    gate = Gate(Passage)
+def _wrap(function: Callable[..., Any], phase: Phase) -> Callable[..., Any]:
+    signature, gate = _signature(function), Gate(Passage)
+    position, name = _request_parameter(function, signature)
 
     async def charge(args: tuple[Any, ...], kwargs: dict[str, Any], *, from_pool: bool = False) -> Response | None:
         request = kwargs[name] if name in kwargs else args[position]
@@ -108,13 +100,14 @@ def _wrap(function: Callable[..., Any], phase: Phase, position: int, name: str) 
         refused = anyio.from_thread.run(partial(charge, from_pool=True), args, kwargs)
         return function(*args, **kwargs) if refused is None else refused
 
-    return limit_async if awaits(function) else limit
+    wrapper: Any = limit_async if awaits(function) else limit
+    # Older versions of FastAPI look for what strings among annotations name in the module of the wrapper.
+    wrapper.__signature__ = signature
+    return cast("Callable[..., Any]", wrapper)
 
 
 def _signature(endpoint: Callable[..., Any]) -> inspect.Signature:
     """Return the signature of *endpoint*, with values for strings among its annotations where they can be found now."""
-    if inspect.isclass(endpoint):
-        raise ConfigError(f"rate_limit takes functions: put it on the methods of {endpoint.__name__}")
     if inspect.isgeneratorfunction(endpoint) or inspect.isasyncgenfunction(endpoint):
         raise ConfigError(f"rate_limit cannot refuse what {endpoint.__qualname__} yields: {_DEPENDENCY}")
     try:
@@ -129,18 +122,15 @@ def _request_parameter(endpoint: Callable[..., Any], signature: inspect.Signatur
     Raises:
         ConfigError: There is none.
     """
-    parameters = list(enumerate(signature.parameters.values()))
+    parameters = [each for each in enumerate(signature.parameters.values()) if each[1].name not in ("self", "cls")]
     for position, parameter in parameters:
         if _names(parameter.annotation, WebSocket):
             raise ConfigError(f"rate_limit takes no WebSocket endpoints: for {endpoint.__qualname__} {_DEPENDENCY}")
         if _names(parameter.annotation, HTTPConnection):
             return position, parameter.name
-    for position, parameter in parameters:
-        if parameter.name in ("self", "cls"):
-            continue
+    for position, parameter in parameters[:1]:
         if parameter.annotation in (parameter.empty, Any) and parameter.kind in _POSITIONAL:
             return position, parameter.name
-        break
     raise ConfigError(f"{endpoint.__qualname__} has no parameter for its request: {_ADD_REQUEST}")
 
 

@@ -262,3 +262,23 @@ def test_fail_tells_a_lifespan_and_raises(kind: str, count: int) -> None:
     with pytest.raises(ConfigError, match="wrong"):
         asyncio.run(fail(ConfigError("wrong"), {"type": kind}, receive, send))
     assert sent == [{"type": "lifespan.startup.failed", "message": "wrong"}] * count
+
+
+def test_passage_has_the_processors_of_its_engine_where_there_is_one() -> None:
+    seen: list[Any] = []
+
+    async def endpoint(scope: Scope, receive: Receive, send: Send) -> None:
+        passage = Passage.around(scope)
+        with pytest.raises(ConfigError, match="on an event loop"):
+            passage.processor()
+        seen.append(await passage.async_processor().create({"sub": "ann"}))
+        seen.append(await asyncio.to_thread(lambda: passage.processor().create({"sub": "bob"})))
+        with pytest.raises(RateLimitExceeded):
+            await passage.async_processor().create({"sub": "ann"})
+        await Hello(429)(scope, receive, send)
+
+    settings = {"SECRET_KEY": "s" * 32, "ISSUE_RATE": "1/m"}
+    status, headers, _ = answer_of(Limited(engine_of(**settings), endpoint))
+    assert (status, headers[b"retry-after"], len(set(seen))) == (429, b"60", 2)
+    with pytest.raises(ConfigError, match="there is no RateLimitMiddleware"):
+        Passage.around(dict(SCOPE))
