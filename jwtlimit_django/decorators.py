@@ -58,24 +58,9 @@ def _wrap(function: Callable[..., Any], phase: Phase) -> Callable[..., Any]:
     def limit(*args: Any, **kwargs: Any) -> Any:
         if _dispatches_on_loop(function, *args[:1]):
             return limit_async(*args, **kwargs)
-        try:
-            return run(flow(Call(_call, (function, args, kwargs)), args, kwargs))
-        except _Stopped as carrier:
-            (stopped,) = carrier.args
-        raise stopped  # out here, where it gets no context that it did not have
+        return run(flow(Call(partial(function, *args, **kwargs)), args, kwargs))
 
     return limit_async if iscoroutinefunction(function) else limit
-
-
-class _Stopped(Exception):
-    """Carries the `StopIteration` of a view through a flow, which as a generator cannot raise it (PEP 479)."""
-
-
-def _call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    try:
-        return function(*args, **kwargs)
-    except StopIteration as error:
-        raise _Stopped(error) from error
 
 
 def _dispatches_on_loop(function: Callable[..., Any], owner: object = None) -> bool:
