@@ -34,17 +34,16 @@ _MIDDLEWARE = "jwtlimit_django.middleware.RateLimitMiddleware"
 _AUTHENTICATION = "django.contrib.auth.middleware.AuthenticationMiddleware"
 _CORS = "corsheaders.middleware.CorsMiddleware"
 
-_PROBLEMS = {  # of settings: the first that is found in one is its id
-    "E004": r"is no setting",
-    "E002": r'\["(?:SECRET|SIGNING|VERIFICATION)_KEY"\]',
-    "E003": r'\["TRUSTED_PROXIES"\]',
-    "E001": r"",
+_PROBLEMS = {  # of settings: by the first that is found in one, its id and a hint
+    r"is no setting": ("E004", "Remove it, or correct its name."),
+    r'\["(?:SECRET|SIGNING|VERIFICATION)_KEY"\]': (
+        "E002",
+        "Keep a key of full length outside the code, as in an environment variable.",
+    ),
+    r'\["TRUSTED_PROXIES"\]': ("E003", "Name the addresses or networks of your own proxies, and no others."),
+    r"": ("E001", "See the documentation of this setting."),
 }
 _MESSAGES = {  # what is said, and the hint
-    "E001": ("{}", "See the documentation of this setting."),
-    "E002": ("{}", "Keep a key of full length outside the code, as in an environment variable."),
-    "E003": ("{}", "Name the addresses or networks of your own proxies, and no others."),
-    "E004": ("{}", "Remove it, or correct its name."),
     "E005": ("RateLimitMiddleware stands {} times in MIDDLEWARE.", "Leave the outermost."),
     "E006": ("{} of the root URLconf cannot be called.", "Make it a view of a request and an exception, or its dotted name."),
     "W001": ('JWTLIMIT["LIMITS"] limits nothing: the middleware is missing.', f"Add {_MIDDLEWARE!r} to MIDDLEWARE."),
@@ -72,7 +71,8 @@ def check_settings(**_: object) -> list[CheckMessage]:
         engine = get_engine()
     except ConfigError as error:
         for problem in error.problems:
-            found.append(_message(next(number for number, text in _PROBLEMS.items() if re.search(text, problem)), problem))
+            number, hint = next(each for text, each in _PROBLEMS.items() if re.search(text, problem))
+            found.append(Error(problem, hint=hint, id=f"jwtlimit.{number}"))
         return found
     return [*found, *_misplaced(engine), *_counted_alone(engine)]
 

@@ -12,8 +12,7 @@ from jwtlimit_core import Rate
 from jwtlimit_core.decoration import Decoration, LimitOptions, Owner, layers
 from jwtlimit_core.flow import Call, Flow, run, run_async
 from jwtlimit_core.limit import Phase
-from jwtlimit_django.answers import respond
-from jwtlimit_django.passage import Passage
+from jwtlimit_django.passage import Passage, respond
 
 __all__ = ["rate_limit"]
 

@@ -11,9 +11,8 @@ from django.urls import URLResolver, get_resolver
 from jwtlimit_core.decoration import is_exempt
 from jwtlimit_core.flow import Call, run, run_async
 from jwtlimit_core.http import Refusal
-from jwtlimit_django.answers import render_refusal, respond
 from jwtlimit_django.engine import get_engine
-from jwtlimit_django.passage import Passage
+from jwtlimit_django.passage import Passage, render_refusal, respond
 
 __all__ = ["RateLimitMiddleware"]
 
