@@ -47,17 +47,18 @@ def rate_limit(rate: Rate | str | None = None, **options: Unpack[LimitOptions]) 
 
 
 def _wrap(function: Callable[..., Any], phase: Phase) -> Callable[..., Any]:
-    def flow(call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Flow[Any]:
-        passage = Passage(_request_in(args, kwargs), awaits=call.awaits)
+    def flow(args: tuple[Any, ...], kwargs: dict[str, Any], *, awaits: bool) -> Flow[Any]:
+        passage = Passage(_request_in(args, kwargs), awaits=awaits)
+        call = Call(partial(function, *args, **kwargs), (), awaits)
         return respond(passage, partial(passage.engine.admit, phase=phase), call)
 
     async def limit_async(*args: Any, **kwargs: Any) -> Any:
-        return await run_async(flow(Call(partial(function, *args, **kwargs), awaits=True), args, kwargs))
+        return await run_async(flow(args, kwargs, awaits=True))
 
     def limit(*args: Any, **kwargs: Any) -> Any:
         if _dispatches_on_loop(function, *args[:1]):
             return limit_async(*args, **kwargs)
-        return run(flow(Call(partial(function, *args, **kwargs)), args, kwargs))
+        return run(flow(args, kwargs, awaits=False))
 
     return limit_async if iscoroutinefunction(function) else limit
 
