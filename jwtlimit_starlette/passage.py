@@ -53,7 +53,7 @@ class Passage(asgi_passage.Passage):
 
     def handling(self, error: Refusal, answer: Answer, app: Any) -> Coroutine[Any, Any, Response] | None:
         """Return what the own handler of *app* is to make."""
-        return _handling(error, answer, self.raw, app)
+        return _handling(error, answer, self.raw, app) if getattr(app, "exception_handlers", None) else None
 
 
 class Answered(HTTPException):
@@ -98,9 +98,7 @@ def _handling(
     error: Refusal, found: Answer, request: HTTPConnection, app: Any, *, from_pool: bool = False
 ) -> Coroutine[Any, Any, Response] | None:
     """Return what the own handler of *app* for *error* is to make, with our headers; None where it has none."""
-    handlers = getattr(app, "exception_handlers", None)
-    if not handlers:
-        return None
+    handlers = getattr(app, "exception_handlers", {})
     of_refusals = [kind for kind in kinds_of(error) if kind is not HTTPException]
     for kind in (*of_refusals, found.status, HTTPException):
         handler = handlers.get(kind)
