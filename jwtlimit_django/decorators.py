@@ -12,7 +12,7 @@ from jwtlimit_core import Rate
 from jwtlimit_core.decoration import Decoration, LimitOptions, Owner, layers
 from jwtlimit_core.flow import Call, Flow, run, run_async
 from jwtlimit_core.limit import Phase
-from jwtlimit_django.passage import Passage, respond
+from jwtlimit_django.passage import Passage
 
 __all__ = ["rate_limit"]
 
@@ -50,7 +50,7 @@ def _wrap(function: Callable[..., Any], phase: Phase) -> Callable[..., Any]:
     def flow(args: tuple[Any, ...], kwargs: dict[str, Any], *, awaits: bool) -> Flow[Any]:
         passage = Passage(_request_in(args, kwargs), awaits=awaits)
         call = Call(partial(function, *args, **kwargs), (), awaits)
-        return respond(passage, partial(passage.engine.admit, phase=phase), call)
+        return passage.through(partial(passage.engine.admit, phase=phase), call)
 
     async def limit_async(*args: Any, **kwargs: Any) -> Any:
         return await run_async(flow(args, kwargs, awaits=True))

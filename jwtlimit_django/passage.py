@@ -16,24 +16,21 @@ from django.http.response import HttpResponseBase
 from django.urls import get_callable, get_resolver
 from django.utils.functional import LazyObject
 
-from jwtlimit_core import Admission, ConfigError, LimiterUnavailable, RateLimitExceeded
+from jwtlimit_core import ConfigError
 from jwtlimit_core.flow import Call, Flow, run, run_async
 from jwtlimit_core.http import Refusal
+from jwtlimit_core.view_passage import ViewPassage
 from jwtlimit_core.wsgi import EnvironHeaders
 from jwtlimit_django.engine import get_engine
 
-__all__ = ["Passage", "arender_refusal", "render_refusal", "respond"]
+__all__ = ["Passage", "arender_refusal", "render_refusal"]
 
-_OPEN = "_jwtlimit"  # in a request, while one of us is around it: its admission
 _MARK = "_jwtlimit_refusal"  # in a response: it was made of one
 _STATUSES = {Http404: 404, PermissionDenied: 403, SuspiciousOperation: 400}  # of what Django answers to exceptions
 
 
-class Passage(EnvironHeaders):
+class Passage(EnvironHeaders, ViewPassage):
     """A request on its way through the middleware or a decorator, as the engine looks at it.
-
-    Of several around one request, the outermost sees to the answer; all charge the one admission in ``request.jwtlimit``. It is
-    new for each passage, since tests may send one request several times.
 
     Args:
         request: The request.
@@ -43,7 +40,7 @@ class Passage(EnvironHeaders):
         ConfigError: The settings cannot work.
     """
 
-    __slots__ = ("admission", "awaits", "engine", "method", "outermost", "path", "peer", "raw")
+    __slots__ = ("admission", "awaits", "engine", "method", "outermost", "path", "peer", "raw", "store")
 
     def __init__(self, request: HttpRequest, *, awaits: bool) -> None:
         self.raw = request
@@ -52,20 +49,24 @@ class Passage(EnvironHeaders):
         self.method = request.method or ""
         self.path = request.path_info
         self.peer: str = request.META.get("REMOTE_ADDR", "")
-        self.engine = get_engine()
-        known: Admission | None = vars(request).get(_OPEN)
-        self.outermost = known is None
-        self.admission = self.engine.admission(self) if known is None else known
+        self.begin(get_engine(), vars(request))
 
-    def open(self) -> None:
-        """Show the admission to the view, and to the passages inside of this one."""
-        vars(self.raw)["jwtlimit"] = vars(self.raw)[_OPEN] = self.admission
+    def refused(self, error: Refusal) -> Flow[HttpResponseBase]:
+        """Return the rendered response to *error*."""
+        return _refuse(error, self)
 
-    def close(self) -> None:
-        """Let the next passage of this request, if there is one, begin anew."""
-        if self.outermost:
-            vars(self.raw).pop(_OPEN, None)
-            self.admission.release()
+    def tell(self, response: object) -> tuple[int, object] | None:
+        """Set our headers on *response*; Django complains of what else a view returns."""
+        if not isinstance(response, HttpResponseBase):
+            return None
+        if _MARK not in vars(response):  # a refusal has its headers, whatever status a handler has given it
+            for name, value in self.engine.headers(self.admission, response.status_code):
+                response.headers[name] = value
+        return response.status_code, response.headers
+
+    def status_of(self, error: Exception) -> int:
+        """Return what Django answers to *error*."""
+        return next((status for kind, status in _STATUSES.items() if isinstance(error, kind)), 500)
 
     def body(self, most_bytes: int) -> Call:
         """Return how to get the body."""
@@ -123,37 +124,6 @@ def _key_of(user: object) -> str | None:
             f'a limit is by user, and {type(user).__name__} has no pk: set JWTLIMIT["USER_KEY"] to a function of the request'
         )
     return str(key)
-
-
-def respond(passage: Passage, charge: Callable[[Passage, Admission], Flow[None]] | None, call: Call) -> Flow[HttpResponseBase]:
-    """Return the answer to a request: that of *call*, unless *charge* refuses it.
-
-    Around all others, put back what the answer asks to put back, and tell in its headers how much is left.
-    """
-    engine, admission = passage.engine, passage.admission
-    passage.open()
-    try:
-        try:
-            if charge is not None:
-                yield from charge(passage, admission)
-        except (RateLimitExceeded, LimiterUnavailable) as error:
-            response = yield from _refuse(error, passage)
-        else:
-            response = yield call
-        if passage.outermost and isinstance(response, HttpResponseBase):  # Django complains of what else a view returns
-            if _MARK not in vars(response):  # a refusal has its headers, whatever status a handler has given it
-                for name, value in engine.headers(admission, response.status_code):
-                    response.headers[name] = value
-            if admission.refunds:
-                yield from engine.settle(passage, admission, response.status_code, response.headers)
-        return response
-    except Exception as error:
-        if passage.outermost and admission.refunds:  # nobody of us will see what Django answers
-            status = next((status for kind, status in _STATUSES.items() if isinstance(error, kind)), 500)
-            yield from engine.settle(passage, admission, status, {})
-        raise
-    finally:
-        passage.close()
 
 
 def render_refusal(exception: Refusal, request: HttpRequest | None = None) -> HttpResponseBase:

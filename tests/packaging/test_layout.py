@@ -28,7 +28,7 @@ ROWS = (
         "redis",
     ),
     ("processor", "counters", "request", "request_keys", "charger"),
-    ("engine",),
+    ("engine", "view_passage"),
     ("settings",),
     ("asgi", "asgi_passage"),
     ("testing",),
