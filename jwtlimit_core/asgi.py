@@ -1,19 +1,15 @@
-"""Requests and answers of ASGI: what is the same in every framework that is built on it, and what middleware keeps of them."""
+"""Requests and answers of ASGI: what is the same in every framework that is built on it."""
 
-import sys
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from functools import lru_cache
 from typing import Any
 
 from jwtlimit_core.body import MOST_BODY_BYTES
-from jwtlimit_core.decision import RateLimitExceeded
-from jwtlimit_core.engine import Engine
-from jwtlimit_core.errors import ConfigError, LimiterUnavailable
-from jwtlimit_core.flow import Call, run_async
-from jwtlimit_core.http import STATUSES, Headers, Refusal, Response, overlaid, status_of
-from jwtlimit_core.request import RequestView
+from jwtlimit_core.errors import ConfigError
+from jwtlimit_core.flow import Call
+from jwtlimit_core.http import Headers, overlaid
 
-__all__ = ["Body", "Message", "Passage", "Receive", "Scope", "ScopeView", "Send", "with_headers"]
+__all__ = ["App", "Body", "Message", "Receive", "Scope", "ScopeView", "Send", "with_headers"]
 
 _FORWARDING = (b"x-forwarded-for", b"forwarded")
 
@@ -21,6 +17,7 @@ Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class Body:
@@ -141,10 +138,14 @@ class ScopeView:
         return [value.decode("latin-1") for key, value in self._headers if key == wanted]
 
     def user(self) -> Call:
-        """Say that nobody here knows users, unless the framework does.
+        """Return how to get the key of its user."""
+        return Call(self.user_in, (self.scope,))
+
+    def user_in(self, scope: Scope) -> Any:  # noqa: ARG002
+        """Return the key of the user that applications above have put into *scope*, None for one who is nobody.
 
         Raises:
-            ConfigError: Always.
+            ConfigError: Nobody here knows users, unless the framework does.
         """
         raise ConfigError("a limit is by user: set user_key to a function of the request that returns its user")
 
@@ -172,97 +173,6 @@ class ScopeView:
     def release(self) -> None:
         """Let go of what holds this, too, now that the request is over: memory is free at once, without garbage collection."""
         self.scope = self._raw = self._receive = self._messages = None
-
-
-class Passage(ScopeView):
-    """A request as it came, and what is kept of it for all limits below: its way in, its charges, and its way out.
-
-    Args:
-        engine: Whose limits hold.
-        scope: What the server says of it; in its ``state`` the application finds the admission.
-        receive: Where its messages come from; None where no middleware has them.
-
-    Attributes:
-        engine: The same.
-        admission: What it was charged.
-        is_answered: Whether the answer has begun.
-    """
-
-    __slots__ = ("_noted", "admission", "engine", "is_answered")
-
-    def __init__(self, engine: Engine, scope: Scope, receive: Receive | None) -> None:
-        ScopeView.__init__(self, scope, receive)
-        self.engine = engine
-        self.admission = engine.admission(self)
-        self.is_answered = False
-        self._noted: Refusal | None = None
-        scope.setdefault("state", {})["jwtlimit"] = self.admission
-
-    def mapping(self, headers: Iterable[tuple[bytes, bytes]]) -> object:
-        """Return *headers* of an answer as the framework has them, for functions of the application."""
-        return dict(headers)
-
-    def refuse(self, error: Refusal, view: RequestView) -> Response:
-        """Return the answer to *error*; whoever gives it, it gets our headers."""
-        answer = self.engine.refuse(error, view)
-        self.admission.refused = answer.headers
-        return answer
-
-    async def answer(self, response: Response, send: Send) -> None:
-        """Send a whole *response*, the answer to a refusal, by the *send* of the server."""
-        about_body = [(b"content-length", b"%d" % len(response.body)), (b"content-type", response.content_type.encode())]
-        start: Message = {"type": "http.response.start", "status": response.status, "headers": about_body}
-        start = with_headers(start, response.headers)
-        if self.admission.refunds:
-            await self.settle(response.status, start["headers"])
-        self.is_answered = True
-        await send(start)
-        await send({"type": "http.response.body", "body": response.body})
-
-    async def send(self, send: Send, message: Message) -> None:
-        """Send a *message* of the answer, the first with our headers, by the *send* of the server.
-
-        That is not kept here: the server has the scope, and the scope may have this.
-        """
-        if message["type"] == "http.response.start":
-            admission, status = self.admission, message["status"]
-            if admission.refused is None and (status in STATUSES or self._noted is not None):
-                error = self._refusal_behind(message)
-                if error is not None:
-                    self.refuse(error, self)
-            message = with_headers(message, self.engine.headers(admission, status))
-            if admission.refunds:
-                await self.settle(status, message.get("headers", ()))
-            self.is_answered = True
-        await send(message)
-
-    async def settle(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        """Put back what limits want put back, now that the answer is known."""
-        await run_async(self.engine.settle(self, self.admission, status, self.mapping(headers)))
-
-    def release(self) -> None:
-        """Let go of what holds this, too, now that the request is over."""
-        ScopeView.release(self)
-        self.admission.release()
-
-    def note(self, error: Refusal) -> None:
-        """Remember what a processor refused; whether that becomes the answer, the application decides."""
-        # Not the error itself: the frames that it was raised in hold this.
-        if isinstance(error, RateLimitExceeded):
-            self._noted = RateLimitExceeded(error.decision)
-        else:
-            self._noted = LimiterUnavailable("the limiter gave no answer", retry_after=error.retry_after)
-
-    def _refusal_behind(self, message: Message) -> Refusal | None:
-        """Return the refusal of a processor that the application answers with *message*, by a handler of its own."""
-        handled, status = sys.exception(), message["status"]
-        if self._noted is None:  # of a processor that we do not know of, or of something else that is none of ours
-            return handled if isinstance(handled, Refusal) and status == status_of(handled) else None
-        if isinstance(handled, Refusal):
-            return self._noted
-        # Nothing is handled where other middleware sends answers from a task of its own; one with a wait says something else.
-        is_own = any(name.lower() == b"retry-after" for name, _ in message.get("headers", ()))
-        return self._noted if status == status_of(self._noted) and not is_own else None
 
 
 def with_headers(message: Message, headers: Headers) -> Message:

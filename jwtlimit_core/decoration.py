@@ -4,7 +4,7 @@ import inspect
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial, wraps
-from typing import Any, NamedTuple, TypedDict, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypedDict, TypeVar, cast
 
 from jwtlimit_core.errors import ConfigError
 from jwtlimit_core.limit import Key, Limit, OnFailure, Phase, RefundWhen, phase_of
@@ -21,6 +21,8 @@ logger = logging.getLogger("jwtlimit")
 
 Function = Callable[..., Any]
 View = TypeVar("View")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class LimitOptions(TypedDict, total=False):
@@ -84,17 +86,23 @@ class Decoration:
         self._limits: dict[str, Limit] = {}  # by view, since some frameworks decorate anew for each request
         self._limit = Limit(_DEFAULT_NAME if self._name is None else self._name, rate, **self._options)
 
-    def of(self, view: Function, wrap: Callable[[Function, Phase], Function], *, on_loop: bool) -> Function:
+    def of(
+        self, view: Callable[P, R], wrap: Callable[[Function, Phase], Function], *, on_loop: bool, for_class: str
+    ) -> Callable[P, R]:
         """Return *view* as *wrap* makes it, with the limits that it has directly below.
 
         Args:
             view: A function.
             wrap: Makes the wrapper of a function and its limits.
             on_loop: Whether it is called on an event loop.
+            for_class: What to do with a class, such as ``"put it on the methods of"``.
 
         Raises:
-            ConfigError: *view* is called without one, and the limit has a coroutine function.
+            ConfigError: *view* is a class or no function; or it is called without an event loop, and the limit has a coroutine
+                function.
         """
+        if inspect.isclass(view):
+            raise ConfigError(f"rate_limit takes functions: {for_class} {view.__name__}")
         if not callable(view):
             raise ConfigError(f"rate_limit takes functions, not {shown(view)}")
         own = getattr(view, _LIMITED, None)
@@ -108,7 +116,7 @@ class Decoration:
         wrapper = wraps(view)(wrap(function, phase))
         setattr(wrapper, _LIMITED, _Limited(self._owner, wrapper, function, phase))
         getattr(view, "__dict__", {})[_DECORATED] = (view, wrapper)
-        return wrapper
+        return cast("Callable[P, R]", wrapper)
 
     def limit_of(self, view: Function) -> Limit:
         """Return the limit for *view*, which is called after it unless it was given a name."""
@@ -159,12 +167,12 @@ def warn_of_limits_in_vain(views: Iterable[object], remedy: str) -> None:
             logger.warning("rate_limit of %s.%s limits nothing: %s", wrapper.__module__, wrapper.__name__, remedy)
 
 
-def layers(view: object) -> Iterator[Any]:
-    """Yield *view* and all that it wraps, as `functools.wraps` leaves word of it."""
-    layer: Any = view
+def layers(outermost: object, by: str = "__wrapped__") -> Iterator[Any]:
+    """Yield *outermost* and all that it wraps, by the attribute in which that is kept: by default that of `functools.wraps`."""
+    layer: Any = outermost
     while layer is not None:
         yield layer
-        layer = getattr(layer, "__wrapped__", None)
+        layer = getattr(layer, by, None)
 
 
 def _name_of(view: Function) -> str:

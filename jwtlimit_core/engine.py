@@ -78,6 +78,7 @@ class Engine:
         self.limits = tuple(limits)
         self.user_key = user_key
         self._issue_rate = issue_rate
+        self._counts_together = counters.shared
         self._limiters = Limiters(counters)
         self._keys = RequestKeys(addresses, user_key, verifies=config is not None)
         self._charger = Charger(self._keys, self._limiters)
@@ -99,6 +100,12 @@ class Engine:
     def enabled(self) -> bool:
         """Whether anything is limited now."""
         return self._enabled if isinstance(self._enabled, bool) else bool(self._enabled())
+
+    @property
+    def counts_alone(self) -> bool:
+        """Whether something is counted in this process alone, so that n workers let n times as much pass."""
+        is_issuance_elsewhere = self.config is not None and self.config.rate_limiter is not None
+        return not self._counts_together and (bool(self.limits) or not is_issuance_elsewhere)
 
     # Tokens ---------------------------------------------------------------------------------------------------
 

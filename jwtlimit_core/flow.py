@@ -51,17 +51,24 @@ def run(flow: Flow[_Result]) -> _Result:
     """Run *flow* to its result; none of its calls may need an await."""
     if flow is DONE:
         return None  # type: ignore[return-value]
+    stopped: StopIteration | None = None  # no other error: this frame would hold it, and it this frame
     try:
         call = next(flow)
         while True:
             try:
                 answer = call.function(*call.arguments)
             except BaseException as error:  # noqa: BLE001  the flow may tidy up; it raises what it does not handle
+                stopped = error if isinstance(error, StopIteration) else None
                 call = flow.throw(error)
             else:
                 call = flow.send(answer)
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]
+    except RuntimeError as error:
+        # So a generator raises the StopIteration of a call (PEP 479); a coroutine has none.
+        if stopped is None or error.__cause__ is not stopped:
+            raise
+    raise stopped  # out here, where it gets no context that it did not have
 
 
 async def run_async(flow: Flow[_Result]) -> _Result:

@@ -5,9 +5,9 @@ system checks; settings are in the dict ``JWTLIMIT``. What a request was charged
 """
 
 from jwtlimit_core.decoration import exempt
-from jwtlimit_django.answers import arender_refusal, render_refusal
 from jwtlimit_django.decorators import rate_limit
 from jwtlimit_django.engine import areset, get_async_processor, get_processor, reset, reset_all
+from jwtlimit_django.passage import arender_refusal, render_refusal
 
 __all__ = [
     "arender_refusal",

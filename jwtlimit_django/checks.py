@@ -34,17 +34,13 @@ _MIDDLEWARE = "jwtlimit_django.middleware.RateLimitMiddleware"
 _AUTHENTICATION = "django.contrib.auth.middleware.AuthenticationMiddleware"
 _CORS = "corsheaders.middleware.CorsMiddleware"
 
-_PROBLEMS = {  # of settings: the first that is found in one is its id
-    "E004": r"is no setting",
-    "E002": r'\["(?:SECRET|SIGNING|VERIFICATION)_KEY"\]',
-    "E003": r'\["TRUSTED_PROXIES"\]',
-    "E001": r"",
+_PROBLEMS = {  # of settings: by the first that is found in one, its id and a hint
+    r"is no setting": ("E004", "Remove it, or correct its name."),
+    r'"(SECRET|SIGNING|VERIFICATION)_KEY"': ("E002", "Keep a key of full length outside the code, as in the environment."),
+    r'"TRUSTED_PROXIES"': ("E003", "Name the addresses or networks of your own proxies, and no others."),
+    r"": ("E001", "See the documentation of this setting."),
 }
 _MESSAGES = {  # what is said, and the hint
-    "E001": ("{}", "See the documentation of this setting."),
-    "E002": ("{}", "Keep a key of full length outside the code, as in an environment variable."),
-    "E003": ("{}", "Name the addresses or networks of your own proxies, and no others."),
-    "E004": ("{}", "Remove it, or correct its name."),
     "E005": ("RateLimitMiddleware stands {} times in MIDDLEWARE.", "Leave the outermost."),
     "E006": ("{} of the root URLconf cannot be called.", "Make it a view of a request and an exception, or its dotted name."),
     "W001": ('JWTLIMIT["LIMITS"] limits nothing: the middleware is missing.', f"Add {_MIDDLEWARE!r} to MIDDLEWARE."),
@@ -72,9 +68,10 @@ def check_settings(**_: object) -> list[CheckMessage]:
         engine = get_engine()
     except ConfigError as error:
         for problem in error.problems:
-            found.append(_message(next(number for number, text in _PROBLEMS.items() if re.search(text, problem)), problem))
+            number, hint = next(each for text, each in _PROBLEMS.items() if re.search(text, problem))
+            found.append(Error(problem, hint=hint, id=f"jwtlimit.{number}"))
         return found
-    return [*found, *_misplaced(engine), *_counted_alone(engine)]
+    return [*found, *_misfits(engine)]
 
 
 def check_deployment(**_: object) -> list[CheckMessage]:
@@ -90,8 +87,10 @@ def _message(number: str, *values: object) -> CheckMessage:
     return (Error if number.startswith("E") else Warning)(text.format(*values), hint=hint, id=f"jwtlimit.{number}")
 
 
-def _misplaced(engine: Engine) -> Iterator[CheckMessage]:
-    """Yield what of ``MIDDLEWARE`` does not fit the settings."""
+def _misfits(engine: Engine) -> Iterator[CheckMessage]:
+    """Yield where our settings, ``MIDDLEWARE`` and ``DEBUG`` do not fit each other."""
+    if engine.counts_alone and not settings.DEBUG:
+        yield _message("W005")
     ours = _places(_MIDDLEWARE)
     if not ours:
         if engine.limits or engine.config is not None:
@@ -104,13 +103,6 @@ def _misplaced(engine: Engine) -> Iterator[CheckMessage]:
         yield _message("W003")
     if any(place > ours[0] for place in _places(_CORS)):
         yield _message("W004")
-
-
-def _counted_alone(engine: Engine) -> Iterator[CheckMessage]:
-    store = getattr(settings, "JWTLIMIT", {}).get("STORE") or "memory"
-    # A limiter of the application counts tokens alone.
-    if not settings.DEBUG and (store == "memory" or (engine.limits and not isinstance(store, str))):
-        yield _message("W005")
 
 
 def _places(name: str) -> Sequence[int]:

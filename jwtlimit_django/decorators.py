@@ -1,19 +1,17 @@
 """`rate_limit`, for functions of both colours and, by `method_decorator`, for classes."""
 
-import inspect
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ParamSpec, TypeVar, Unpack, cast
+from typing import Any, ParamSpec, TypeVar, Unpack
 
 from asgiref.sync import iscoroutinefunction
 from django.http import HttpRequest
 from django.utils.decorators import method_decorator
 
-from jwtlimit_core import ConfigError, Rate
+from jwtlimit_core import Rate
 from jwtlimit_core.decoration import Decoration, LimitOptions, Owner, layers
 from jwtlimit_core.flow import Call, Flow, run, run_async
 from jwtlimit_core.limit import Phase
-from jwtlimit_django.answers import respond
 from jwtlimit_django.passage import Passage
 
 __all__ = ["rate_limit"]
@@ -40,45 +38,29 @@ def rate_limit(rate: Rate | str | None = None, **options: Unpack[LimitOptions]) 
     decoration = Decoration(_OWNER, rate, options)
 
     def decorate(view: Callable[P, R]) -> Callable[P, R]:
-        if inspect.isclass(view):
-            raise ConfigError(f'rate_limit takes functions: put @method_decorator(…, name="dispatch") on {view.__name__}')
         if getattr(view, "__module__", "") == method_decorator.__module__:
             return view  # the stand-in by which method_decorator finds out what attributes a view would get: none
         on_loop = iscoroutinefunction(view) or _dispatches_on_loop(view)
-        return cast("Callable[P, R]", decoration.of(view, _wrap, on_loop=on_loop))
+        return decoration.of(view, _wrap, on_loop=on_loop, for_class='put @method_decorator(…, name="dispatch") on')
 
     return decorate
 
 
 def _wrap(function: Callable[..., Any], phase: Phase) -> Callable[..., Any]:
-    def flow(call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Flow[Any]:
-        passage = Passage(_request_in(args, kwargs), awaits=call.awaits)
-        return respond(passage, partial(passage.engine.admit, phase=phase), call)
+    def flow(args: tuple[Any, ...], kwargs: dict[str, Any], *, awaits: bool) -> Flow[Any]:
+        passage = Passage(_request_in(args, kwargs), awaits=awaits)
+        call = Call(partial(function, *args, **kwargs), (), awaits)
+        return passage.through(partial(passage.engine.admit, phase=phase), call)
 
     async def limit_async(*args: Any, **kwargs: Any) -> Any:
-        return await run_async(flow(Call(partial(function, *args, **kwargs), awaits=True), args, kwargs))
+        return await run_async(flow(args, kwargs, awaits=True))
 
     def limit(*args: Any, **kwargs: Any) -> Any:
         if _dispatches_on_loop(function, *args[:1]):
             return limit_async(*args, **kwargs)
-        try:
-            return run(flow(Call(_call, (function, args, kwargs)), args, kwargs))
-        except _Stopped as carrier:
-            (stopped,) = carrier.args
-        raise stopped  # out here, where it gets no context that it did not have
+        return run(flow(args, kwargs, awaits=False))
 
     return limit_async if iscoroutinefunction(function) else limit
-
-
-class _Stopped(Exception):
-    """Carries the `StopIteration` of a view through a flow, which as a generator cannot raise it (PEP 479)."""
-
-
-def _call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    try:
-        return function(*args, **kwargs)
-    except StopIteration as error:
-        raise _Stopped(error) from error
 
 
 def _dispatches_on_loop(function: Callable[..., Any], owner: object = None) -> bool:

@@ -13,9 +13,8 @@ from django.utils.translation import get_language_from_path, override
 from jwtlimit_core.decoration import is_exempt
 from jwtlimit_core.flow import Call, run, run_async
 from jwtlimit_core.http import Refusal
-from jwtlimit_django.answers import render_refusal, respond
 from jwtlimit_django.engine import get_engine
-from jwtlimit_django.passage import Passage
+from jwtlimit_django.passage import Passage, render_refusal
 
 __all__ = ["RateLimitMiddleware"]
 
@@ -50,7 +49,7 @@ class RateLimitMiddleware:
         passage = Passage(request, awaits=self._awaits)
         engine = passage.engine
         is_charged = passage.outermost and engine.limits and not self._is_exempt(request)
-        flow = respond(passage, engine.enter if is_charged else None, Call(self.get_response, (request,), self._awaits))
+        flow = passage.through(engine.enter if is_charged else None, Call(self.get_response, (request,), self._awaits))
         return run_async(flow) if self._awaits else run(flow)
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponseBase | None:

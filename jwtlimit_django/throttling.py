@@ -35,9 +35,7 @@ class RateLimitThrottle(BaseThrottle):
     scope: ClassVar[str | None] = None
     key: ClassVar[Key] = "ip"
     options: ClassVar[Mapping[str, Any]] = {}
-
-    def __init__(self) -> None:
-        self._wait: float | None = None
+    _wait: float | None = None
 
     def allow_request(self, request: Request, view: APIView) -> bool:
         """Charge *request*, and say whether it may pass; once a throttle has refused, those after it charge nothing.
@@ -54,10 +52,12 @@ class RateLimitThrottle(BaseThrottle):
         try:
             run(passage.engine.admit(passage, passage.admission, phase))
         except (RateLimitExceeded, LimiterUnavailable) as error:
-            # REST framework sets them on its answer, in whatever form that is.
-            view.headers.update(passage.engine.refuse(error, passage).headers)
+            answer = passage.engine.refuse(error, passage)
+            view.headers.update(answer.headers)  # REST framework sets them on its answer, in whatever form that is
             if isinstance(error, LimiterUnavailable):
-                raise _Unavailable from error
+                unavailable = APIException(answer.detail, "unavailable")
+                unavailable.status_code = answer.status
+                raise unavailable from error
             self._wait = error.retry_after
             vars(view)[_REFUSED] = True
             return False
@@ -81,9 +81,3 @@ class RateLimitThrottle(BaseThrottle):
             return None
         name = self.scope or f"{kind.__module__}.{kind.__qualname__}"
         return phase_of(Limit(name, rate, key=kind.key, **self.options))  # of the class: a function is not to be bound
-
-
-class _Unavailable(APIException):
-    status_code = 503
-    default_code = "unavailable"
-    default_detail = "The service cannot say now whether this request is within its limits."

@@ -132,13 +132,7 @@ class JWTLimit:
             ConfigError: A value cannot work.
         """
         decoration = Decoration(self._owner, rate, options)
-
-        def decorate(view: Callable[P, R]) -> Callable[P, R]:
-            if inspect.isclass(view):
-                raise ConfigError(f"rate_limit takes functions: put it into the `decorators` of {view.__name__}")
-            return cast("Callable[P, R]", decoration.of(view, self._wrap, on_loop=False))
-
-        return decorate
+        return lambda view: decoration.of(view, self._wrap, on_loop=False, for_class="put it into the `decorators` of")
 
     def exempt(self, view: View) -> View:
         """Let the limits of ``JWTLIMIT_LIMITS`` pass by a view, a class of views or a blueprint with all that is in it."""

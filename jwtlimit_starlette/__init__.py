@@ -1,10 +1,9 @@
 """jwtlimit for Starlette and FastAPI: `RateLimitMiddleware`, and limits on single endpoints."""
 
 from jwtlimit_core.decoration import exempt
-from jwtlimit_starlette.answers import add_exception_handlers
 from jwtlimit_starlette.decorators import RateLimit, rate_limit
-from jwtlimit_starlette.engine import get_processor, get_sync_processor, reset, reset_all
-from jwtlimit_starlette.middleware import RateLimitMiddleware
+from jwtlimit_starlette.middleware import RateLimitMiddleware, get_processor, get_sync_processor, reset, reset_all
+from jwtlimit_starlette.passage import add_exception_handlers
 
 __all__ = [
     "RateLimit",

@@ -1,7 +1,6 @@
 """Limits on single endpoints: a decorator, and a dependency for FastAPI."""
 
 import inspect
-import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, ParamSpec, TypeVar, Unpack, cast, get_origin
@@ -11,15 +10,12 @@ from starlette.requests import HTTPConnection
 from starlette.responses import Response
 from starlette.websockets import WebSocket
 
-from jwtlimit_core import ConfigError, Engine, LimiterUnavailable, Rate, RateLimitExceeded
+from jwtlimit_core import ConfigError, Rate
+from jwtlimit_core.asgi_passage import Gate
 from jwtlimit_core.decoration import Decoration, LimitOptions, Owner
-from jwtlimit_core.flow import awaits, run_async
-from jwtlimit_core.http import Refusal
-from jwtlimit_core.http import Response as Answer
+from jwtlimit_core.flow import awaits
 from jwtlimit_core.limit import Phase
-from jwtlimit_core.settings import build_engine
-from jwtlimit_starlette.answers import as_http, refuse
-from jwtlimit_starlette.passage import EndpointView, Passage
+from jwtlimit_starlette.passage import Passage, as_http, refuse
 
 __all__ = ["RateLimit", "rate_limit"]
 
@@ -30,8 +26,6 @@ _DEPENDENCY = "use dependencies=[Depends(RateLimit(...))]"
 _ADD_REQUEST = f"add a parameter request: Request, or {_DEPENDENCY}"
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 _OWNER = Owner()  # it gives names to limits, and keeps nothing else; there is no object of the application at a decorator
-
-logger = logging.getLogger("jwtlimit")
 
 
 class RateLimit:
@@ -53,7 +47,7 @@ class RateLimit:
 
     def __init__(self, rate: Rate | str | None = None, **options: Unpack[LimitOptions]) -> None:
         self._decoration = Decoration(_OWNER, rate, options)
-        self._gate = _Gate()
+        self._gate = Gate(Passage)
 
     async def __call__(self, request: HTTPConnection) -> None:
         """Charge *request*.
@@ -64,7 +58,7 @@ class RateLimit:
         """
         route = request.scope.get("route")
         phase = self._decoration.phase_at(request.scope.get("endpoint", self), getattr(route, "path", ""))
-        found = await self._gate.refusal(request, phase)
+        found = await self._gate.refusal(request.scope, request, phase)
         if found is not None:
             raise as_http(*found) from found[0]
 
@@ -83,60 +77,18 @@ def rate_limit(rate: Rate | str | None = None, **options: Unpack[LimitOptions]) 
         ConfigError: A value cannot work; or, at the endpoint, it is none of a request.
     """
     decoration = Decoration(_OWNER, rate, options)
-
-    def decorate(endpoint: Callable[P, R]) -> Callable[P, R]:
-        signature = _signature(endpoint)
-        position, name = _request_parameter(endpoint, signature)
-        wrapper = decoration.of(endpoint, partial(_wrap, position=position, name=name), on_loop=True)
-        # Older versions of FastAPI look for what strings among annotations name in the module of the wrapper.
-        wrapper.__signature__ = signature  # type: ignore[attr-defined]
-        return cast("Callable[P, R]", wrapper)
-
-    return decorate
+    return lambda endpoint: decoration.of(endpoint, _wrap, on_loop=True, for_class="put it on the methods of")
 
 
-class _Gate:
-    """Where requests meet the limits of an endpoint."""
-
-    def __init__(self) -> None:
-        self._engine: Engine | None = None
-
-    async def refusal(self, connection: HTTPConnection, phase: Phase) -> tuple[Refusal, Answer] | None:
-        """Charge a request to *phase*, and return why that refuses it, if it does, and the answer to that."""
-        of_middleware = Passage.of(connection)
-        passage = of_middleware or Passage(self._without_middleware(phase), connection.scope, None)
-        view = EndpointView(connection, passage)
-        try:
-            await run_async(passage.engine.admit(view, passage.admission, phase))
-        except (RateLimitExceeded, LimiterUnavailable) as error:
-            # Without the frames that it was raised in, all of them ours: one of them would hold what it is returned in.
-            return error.with_traceback(None), passage.refuse(error, view)
-        finally:
-            view.release()
-            if of_middleware is None:
-                passage.release()
-        return None
-
-    def _without_middleware(self, limits: Phase) -> Engine:
-        if self._engine is None:
-            for limit in limits:
-                if limit.refund_when is not None:
-                    raise ConfigError(
-                        f"refund_when of limit {limit.name!r} sees nothing: add RateLimitMiddleware to the application"
-                    )
-            logger.warning("limit %r has the default settings: there is no RateLimitMiddleware", limits[0].name)
-            self._engine = build_engine({}, host="async")
-        return self._engine
-
-
-def _wrap(function: Callable[..., Any], phase: Phase, position: int, name: str) -> Callable[..., Any]:
-    gate = _Gate()
+def _wrap(function: Callable[..., Any], phase: Phase) -> Callable[..., Any]:
+    signature, gate = _signature(function), Gate(Passage)
+    position, name = _request_parameter(function, signature)
 
     async def charge(args: tuple[Any, ...], kwargs: dict[str, Any], *, from_pool: bool = False) -> Response | None:
         request = kwargs[name] if name in kwargs else args[position]
         if not isinstance(request, HTTPConnection):
             raise ConfigError(f"{name} of {function.__qualname__} is no request: {_ADD_REQUEST}")
-        found = await gate.refusal(request, phase)
+        found = await gate.refusal(request.scope, request, phase)
         return None if found is None else await refuse(*found, request, from_pool=from_pool)
 
     async def limit_async(*args: Any, **kwargs: Any) -> Any:
@@ -148,13 +100,14 @@ def _wrap(function: Callable[..., Any], phase: Phase, position: int, name: str) 
         refused = anyio.from_thread.run(partial(charge, from_pool=True), args, kwargs)
         return function(*args, **kwargs) if refused is None else refused
 
-    return limit_async if awaits(function) else limit
+    wrapper: Any = limit_async if awaits(function) else limit
+    # Older versions of FastAPI look for what strings among annotations name in the module of the wrapper.
+    wrapper.__signature__ = signature
+    return cast("Callable[..., Any]", wrapper)
 
 
 def _signature(endpoint: Callable[..., Any]) -> inspect.Signature:
     """Return the signature of *endpoint*, with values for strings among its annotations where they can be found now."""
-    if inspect.isclass(endpoint):
-        raise ConfigError(f"rate_limit takes functions: put it on the methods of {endpoint.__name__}")
     if inspect.isgeneratorfunction(endpoint) or inspect.isasyncgenfunction(endpoint):
         raise ConfigError(f"rate_limit cannot refuse what {endpoint.__qualname__} yields: {_DEPENDENCY}")
     try:
@@ -169,18 +122,15 @@ def _request_parameter(endpoint: Callable[..., Any], signature: inspect.Signatur
     Raises:
         ConfigError: There is none.
     """
-    parameters = list(enumerate(signature.parameters.values()))
+    parameters = [each for each in enumerate(signature.parameters.values()) if each[1].name not in ("self", "cls")]
     for position, parameter in parameters:
         if _names(parameter.annotation, WebSocket):
             raise ConfigError(f"rate_limit takes no WebSocket endpoints: for {endpoint.__qualname__} {_DEPENDENCY}")
         if _names(parameter.annotation, HTTPConnection):
             return position, parameter.name
-    for position, parameter in parameters:
-        if parameter.name in ("self", "cls"):
-            continue
+    for position, parameter in parameters[:1]:
         if parameter.annotation in (parameter.empty, Any) and parameter.kind in _POSITIONAL:
             return position, parameter.name
-        break
     raise ConfigError(f"{endpoint.__qualname__} has no parameter for its request: {_ADD_REQUEST}")
 
 

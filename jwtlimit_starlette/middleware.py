@@ -1,19 +1,23 @@
-"""The ASGI middleware: it charges a request before the application sees it, and adds the headers to its answer."""
+"""The ASGI middleware, and what is done by hand with its engine.
 
-from functools import partial
-from typing import NoReturn, Unpack
+It charges a request before the application sees it, and adds the headers to its answer.
+"""
 
-from starlette.concurrency import run_in_threadpool
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from collections.abc import Iterator
+from typing import Any, Unpack
 
-from jwtlimit_core import ConfigError, LimiterUnavailable, RateLimitExceeded
-from jwtlimit_core.flow import DONE, is_on_loop, run, run_async
+from starlette.requests import HTTPConnection
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from jwtlimit_core import AsyncProcessor, ConfigError, Engine, Processor
+from jwtlimit_core.asgi_passage import MISSING, closing, fail
+from jwtlimit_core.decoration import layers
+from jwtlimit_core.flow import is_on_loop, run_async
 from jwtlimit_core.settings import Settings, build_engine
-from jwtlimit_starlette.answers import adopt, answer, handled
-from jwtlimit_starlette.passage import PASSAGE, Passage
-from jwtlimit_starlette.routes import Routes, layers
+from jwtlimit_starlette.passage import Passage, adopt
+from jwtlimit_starlette.routes import Routes, routes_of
 
-__all__ = ["RateLimitMiddleware"]
+__all__ = ["RateLimitMiddleware", "get_processor", "get_sync_processor", "reset", "reset_all"]
 
 
 class RateLimitMiddleware:
@@ -44,65 +48,84 @@ class RateLimitMiddleware:
             self._problem = error
         self.routes = Routes(app)
         # Of an application that is wrapped from outside, since that has not said yet who it is.
-        self._wrapped = next((layer for layer in layers(app) if hasattr(layer, "exception_handlers")), None)
+        self._wrapped = next((layer for layer in layers(app, "app") if hasattr(layer, "exception_handlers")), None)
         adopt(self._wrapped)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or let it pass."""
         if self._problem is not None:
-            await self._fail(self._problem, scope, receive, send)
+            await fail(self._problem, scope, receive, send)
         if scope["type"] == "lifespan":
-            await self._live(scope, receive, send)
+            await self.app(scope, receive, closing(self.engine, send))
             return
         self.routes.look_through()
-        scope[PASSAGE] = passage = Passage(self.engine, scope, receive)
-        try:
-            if scope["type"] == "http" and passage.admission.enabled:
-                await self._limit(passage, scope, send)
-            else:
-                await self.app(scope, receive, send)
-        finally:
-            passage.release()
+        handler = self._wrapped or scope.get("app")  # asked now: applications below put themselves there
+        await Passage(self.engine, scope, receive).through(self.app, send, self.routes.exempt, handler)
 
-    async def _limit(self, passage: Passage, scope: Scope, send: Send) -> None:
-        app = self._wrapped or scope.get("app")  # asked now: applications below put themselves there
-        send_with_headers = partial(passage.send, send)
-        try:
-            if self.engine.limits and not self.routes.exempt(scope):
-                flow = self.engine.enter(passage, passage.admission)
-                if flow is not DONE:
-                    await run_async(flow)
-            await self.app(scope, passage.messages.receive, send_with_headers)
-        except (RateLimitExceeded, LimiterUnavailable) as error:
-            if passage.is_answered:
-                raise
-            found = answer(error, passage)
-            # No local name for a handler: the error that it takes has this frame in its traceback.
-            response = await handled(error, found, passage.raw, app) if getattr(app, "exception_handlers", None) else None
-            if response is None:
-                await passage.answer(found, send)
-            else:
-                await response(scope, passage.messages.receive, send_with_headers)
-        except Exception:  # outside of here it becomes a 500, which is not sent through us
-            if not passage.is_answered:
-                await passage.settle(500, ())
-            raise
 
-    async def _fail(self, problem: ConfigError, scope: Scope, receive: Receive, send: Send) -> NoReturn:
-        if scope["type"] == "lifespan":
-            await receive()
-            await send({"type": "lifespan.startup.failed", "message": str(problem)})
-        raise problem
+def get_processor(request: HTTPConnection) -> AsyncProcessor:
+    """Return the processor of the middleware; it limits only while that is enabled. FastAPI: ``Depends(get_processor)``.
 
-    async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Close what was opened before the server hears that the application is down, and stops to run us."""
+    Raises:
+        ConfigError: The middleware is missing, or was given no key.
+    """
+    return Passage.around(request.scope).async_processor()
 
-        async def send_closed(message: Message) -> None:
-            try:
-                if message["type"] != "lifespan.startup.complete":
-                    await run_async(self.engine.close(on_loop=True))
-                    await run_in_threadpool(run, self.engine.close(on_loop=False))
-            finally:
-                await send(message)
 
-        await self.app(scope, receive, send_closed)
+def get_sync_processor(request: HTTPConnection) -> Processor:
+    """Return the same for ``def`` endpoints, which run in threads.
+
+    Raises:
+        ConfigError: The middleware is missing, or was given no key; or this is called on an event loop, which would wait for
+            the store.
+    """
+    return Passage.around(request.scope).processor()
+
+
+async def reset(name: str, key: str, *, where: HTTPConnection | ASGIApp) -> None:
+    """Give *key* its full quota of the limits called *name* back, such as ``reset("login", "ip=192.0.2.1", where=request)``.
+
+    Args:
+        name: The name of a limit, or ``issue`` for the issuance of tokens.
+        key: For ``issue`` the subject; else the key as it is counted.
+        where: A request, or the application.
+
+    Raises:
+        ValueError: *key* is not of that form.
+        LimiterUnavailable: The store gave no answer.
+        ConfigError: The middleware is missing.
+    """
+    engines = [Passage.around(where.scope).engine] if isinstance(where, HTTPConnection) else _engines(where)
+    for engine in engines:
+        await run_async(engine.reset(name, key, on_loop=True))
+
+
+def reset_all(app: ASGIApp) -> None:
+    """Give everybody the full quota back in *app* and all that is mounted in it; meant for tests.
+
+    Raises:
+        ConfigError: The middleware is missing.
+    """
+    for engine in _engines(app):
+        engine.reset_all()
+
+
+def _engines(app: ASGIApp) -> list[Engine]:
+    found = []
+    for layer in _everything(app):
+        if isinstance(layer, RateLimitMiddleware):
+            layer.routes.look_through()  # before what is below is built, and takes no more handlers
+            found.append(layer.engine)
+    if not found:
+        raise ConfigError(MISSING)
+    return found
+
+
+def _everything(app: Any) -> Iterator[Any]:
+    """Yield *app* and all that it may pass a request on to."""
+    if getattr(app, "middleware_stack", app) is None:
+        app.middleware_stack = app.build_middleware_stack()  # as its first request will do
+    yield app
+    for below in (getattr(app, "middleware_stack", None), getattr(app, "app", None), *(routes_of(app) or ())):
+        if below is not None:
+            yield from _everything(below)

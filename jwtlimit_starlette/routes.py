@@ -6,10 +6,10 @@ from typing import Any
 from starlette.routing import Match
 from starlette.types import Scope
 
-from jwtlimit_core.decoration import is_exempt, warn_of_limits_in_vain
-from jwtlimit_starlette.answers import adopt
+from jwtlimit_core.decoration import is_exempt, layers, warn_of_limits_in_vain
+from jwtlimit_starlette.passage import adopt
 
-__all__ = ["Routes", "layers", "routes_of"]
+__all__ = ["Routes", "routes_of"]
 
 
 class Routes:
@@ -20,7 +20,7 @@ class Routes:
     """
 
     def __init__(self, app: Any) -> None:
-        self._router = next((layer for layer in layers(app) if routes_of(layer) is not None), None)
+        self._router = next((layer for layer in layers(app, "app") if routes_of(layer) is not None), None)
         self._has_exempt: bool | None = None
 
     def look_through(self) -> None:
@@ -30,19 +30,12 @@ class Routes:
             self._has_exempt = any(map(is_exempt, endpoints))
             warn_of_limits_in_vain(endpoints, "put it below the decorator of the route")
             for endpoint in endpoints:
-                for app in layers(endpoint):
+                for app in layers(endpoint, "app"):
                     adopt(app)
 
     def exempt(self, scope: Scope) -> bool:
         """Say whether the endpoint for *scope* is exempt; routes that none is are not matched."""
         return bool(self._has_exempt) and self._router is not None and _finds_exempt(self._router.routes, scope)
-
-
-def layers(app: Any) -> Iterator[Any]:
-    """Yield *app* and what it wraps, as far as that is kept where all middleware keeps it."""
-    while app is not None:
-        yield app
-        app = getattr(app, "app", None)
 
 
 def routes_of(app: Any) -> list[Any] | None:

@@ -254,7 +254,9 @@ def test_django_rest_throttle_answers_an_outage_with_503(site: Site, middleware:
     site.serve(throttled(Scoped), middleware=middleware, STORE=f"redis://127.0.0.1:{free_port()}/0")
     answer = site.get()
     assert (answer.status_code, answer.headers["Retry-After"], answer.headers["Cache-Control"]) == (503, "1", "no-store")
-    assert answer.json() == {"detail": "The service cannot say now whether this request is within its limits."}
+    assert answer.json() == {
+        "detail": "The service cannot say now whether this request is within its limits. Try again in 1 second."
+    }
 
 
 def test_django_rest_throttle_that_no_waiting_helps_says_nothing_of_it(site: Site) -> None:

@@ -21,7 +21,7 @@ from adapters.starlette_client import get, hello, make_app, make_exceeded, statu
 from jwtlimit_core import ConfigError, Limit, LimiterUnavailable
 from jwtlimit_core.http import refusal
 from jwtlimit_starlette import rate_limit
-from jwtlimit_starlette.answers import as_http
+from jwtlimit_starlette.passage import as_http
 
 REFUSED = [200, 429, 429]
 

@@ -20,9 +20,10 @@ from starlette.routing import Mount, Route
 from adapters.starlette_client import SECRET, Answer, Sent, ask, get, hello, make_app, make_exceeded, scope_of
 from jwtlimit_core import Admission, Limit, RateLimitExceeded
 from jwtlimit_core.asgi import Body
+from jwtlimit_core.asgi_passage import _EndpointView
 from jwtlimit_core.testing import ManualClock
 from jwtlimit_starlette import RateLimitMiddleware, get_processor, rate_limit
-from jwtlimit_starlette.passage import EndpointView, Passage
+from jwtlimit_starlette.passage import Passage
 
 ONE = [Limit("api", "1/m")]
 BY_FUNCTION = Limit("api", "9/m", key=str)
@@ -250,7 +251,7 @@ def test_request_leaves_no_garbage(settings: Any, handlers: Any) -> None:
         app.add_middleware(RateLimitMiddleware, **settings)
 
     def kept() -> set[int]:
-        kinds = (EndpointView, Passage, Body, Admission, Cycle, RateLimitExceeded)
+        kinds = (_EndpointView, Passage, Body, Admission, Cycle, RateLimitExceeded)
         return {id(each) for each in gc.get_objects() if type(each) in kinds}
 
     async def drive() -> None:

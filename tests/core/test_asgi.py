@@ -1,17 +1,11 @@
 """Requests of ASGI as their scope shows them, and headers on the message with which an answer begins."""
 
-import asyncio
 from typing import Any
 
 import pytest
 
-from jwtlimit_core import ConfigError, Engine, Limit, RateLimitExceeded
-from jwtlimit_core.asgi import Message, Passage, Receive, Scope, ScopeView, Send, with_headers
-from jwtlimit_core.flow import run_async
-from jwtlimit_core.settings import build_engine
-from jwtlimit_core.testing import ManualClock
-
-SCOPE = {"type": "http", "method": "GET", "path": "/", "headers": [], "client": ("192.0.2.1", 7)}
+from jwtlimit_core import ConfigError
+from jwtlimit_core.asgi import ScopeView, with_headers
 
 
 def view(**scope: Any) -> ScopeView:
@@ -58,63 +52,10 @@ def test_with_headers_takes_the_place_of_those_of_the_same_names_and_leaves_the_
     assert with_headers({"status": 200}, (("A", "b"),))["headers"] == [(b"a", b"b")]
 
 
-class Limited:
-    """Middleware of a framework that is none: what is shown by ASGI itself is enough for it."""
-
-    def __init__(self, engine: Engine, status: int = 200) -> None:
-        self.engine = engine
-        self.status = status
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        passage = Passage(self.engine, scope, receive)
-        try:
-            await run_async(self.engine.enter(passage, passage.admission))
-            start = {"type": "http.response.start", "status": self.status, "headers": [(b"RateLimit", b"theirs")]}
-            await passage.send(send, start)
-            await passage.send(send, {"type": "http.response.body", "body": b"hello"})
-        except RateLimitExceeded as error:
-            await passage.answer(passage.refuse(error, passage), send)
-        finally:
-            passage.release()
-
-
-def answer_of(app: Limited) -> tuple[int, dict[bytes, bytes], bytes]:
-    sent: list[Message] = []
-
-    async def receive() -> Message:
-        return {"type": "http.request"}
-
-    async def send(message: Message) -> None:
-        sent.append(message)
-
-    asyncio.run(app(dict(SCOPE), receive, send))
-    start, body = sent
-    assert len(start["headers"]) == len(dict(start["headers"]))
-    return start["status"], dict(start["headers"]), body["body"]
-
-
-def test_passage_is_all_that_middleware_needs() -> None:
-    app = Limited(build_engine({"LIMITS": [Limit("site", "1/m")], "CLOCK": ManualClock()}))
-    ours = {b"ratelimit-policy": b'"site";q=1;w=60', b"ratelimit": b'"site";r=0;t=60'}
-    assert answer_of(app) == (200, ours, b"hello")
-    status, headers, body = answer_of(app)
-    assert (status, headers[b"retry-after"], headers[b"content-type"]) == (429, b"60", b"application/problem+json")
-    assert int(headers[b"content-length"]) == len(body) > 0
-    assert ours.items() <= headers.items()
-
-
-def test_passage_shows_an_answer_to_functions_of_limits() -> None:
-    seen: list[Any] = []
-    limit = Limit("site", "1/m", refund_when=lambda status, headers: bool(seen.append((status, headers))) or status == 401)
-    app = Limited(build_engine({"LIMITS": [limit], "CLOCK": ManualClock()}), status=401)
-    assert [answer_of(app)[0] for _ in range(3)] == [401] * 3
-    assert seen == [(401, {b"ratelimit-policy": b'"site";q=1;w=60', b"ratelimit": b'"site";r=0;t=60'})] * 3
-
-
 def test_scope_view_knows_no_users_and_nothing_of_a_framework() -> None:
     assert view().raw is None
     with pytest.raises(ConfigError, match="set user_key to a function"):
-        view().user()
+        view().user()()
 
 
 @pytest.mark.parametrize(("name", "is_forwarded"), [(b"x-forwarded-for", True), (b"forwarded", True), (b"x-forwarded", False)])

@@ -22,7 +22,7 @@ def wrap(function: Function, limits: tuple[Limit, ...]) -> Function:
 
 
 def decorated(owner: Owner, view: Function, rate: str = "5/m", **options: Any) -> Function:
-    return Decoration(owner, rate, options).of(view, wrap, on_loop=False)  # type: ignore[arg-type]
+    return Decoration(owner, rate, options).of(view, wrap, on_loop=False, for_class="split")  # type: ignore[arg-type]
 
 
 def view() -> str:
@@ -103,8 +103,8 @@ async def later(_request: object) -> str:
 def test_coroutine_function_of_a_view_without_an_event_loop_is_a_config_error_at_decoration() -> None:
     decoration = Decoration(Owner(), "5/m", {"key": later})
     with pytest.raises(ConfigError, match="has a coroutine function, but its view has no event loop"):
-        decoration.of(view, wrap, on_loop=False)
-    assert decoration.of(view, wrap, on_loop=True)()[1] == "hello"
+        decoration.of(view, wrap, on_loop=False, for_class="split")
+    assert decoration.of(view, wrap, on_loop=True, for_class="split")()[1] == "hello"
 
 
 def test_exempt_marks_functions_and_classes_and_what_wraps_them() -> None:
@@ -121,3 +121,10 @@ def test_exempt_marks_functions_and_classes_and_what_wraps_them() -> None:
     made.view_class = Free  # type: ignore[attr-defined]
     assert [is_exempt(each) for each in (free, Free, wrapped, made)] == [True] * 4
     assert [is_exempt(each) for each in (view, Below, None, 7)] == [False] * 4
+
+
+def test_class_is_a_config_error_that_says_what_to_do_with_it() -> None:
+    with pytest.raises(ConfigError, match="takes functions: split Shop"):
+        decorated(Owner(), Shop)
+    with pytest.raises(ConfigError, match="takes functions, not 7"):
+        decorated(Owner(), 7)  # type: ignore[arg-type]

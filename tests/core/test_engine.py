@@ -24,6 +24,7 @@ from jwtlimit_core import (
 from jwtlimit_core.client_address import ClientAddresses
 from jwtlimit_core.counters import InProcess
 from jwtlimit_core.engine import OnRefused
+from jwtlimit_core.settings import build_engine
 from jwtlimit_core.testing import ManualClock
 from views import View, admit, headers, passed, passes
 
@@ -268,3 +269,19 @@ def test_reset_all_gives_requests_and_issuance_their_quota_back(make: Callable[.
             if tested is not engine:
                 assert issued(tested, enabled=True) == 2
             tested.reset_all()
+
+
+@pytest.mark.parametrize(
+    ("values", "alone"),
+    [
+        ({}, True),
+        ({"STORE": "redis://localhost:6379/0", "LIMITS": [LOGIN]}, False),
+        ({"STORE": "memory", "SECRET_KEY": SECRET}, True),
+        ({"STORE": RateLimiter(), "SECRET_KEY": SECRET}, False),  # issuance is counted there, and nothing else is limited
+        ({"STORE": RateLimiter(), "SECRET_KEY": SECRET, "LIMITS": [LOGIN]}, True),
+    ],
+)
+def test_engine_counts_alone_unless_a_store_or_a_limiter_of_the_application_has_all_counts(
+    values: dict[str, Any], alone: bool
+) -> None:
+    assert build_engine(values).counts_alone is alone

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -76,13 +77,43 @@ def test_an_error_that_the_flow_does_not_handle_is_raised_unchanged_after_it_tid
     assert tidied == [True]
 
 
-def test_a_stop_iteration_of_a_call_is_no_result(drive: Runner) -> None:
-    def flow() -> Flow[None]:
-        yield Call(next, (iter(()),))
+def raising(error: BaseException) -> Call:
+    def fail() -> None:
+        raise error
 
-    with pytest.raises(RuntimeError) as caught:
-        drive(flow())
-    assert isinstance(caught.value.__cause__, StopIteration)
+    return Call(fail)
+
+
+def test_a_stop_iteration_of_a_call_is_no_result_but_an_error_like_any() -> None:
+    def flow() -> Flow[None]:
+        yield raising(error)
+
+    def outer() -> Flow[None]:
+        yield from flow()
+
+    error = StopIteration("mine")
+    for made in (flow, outer):
+        with pytest.raises(StopIteration) as caught:
+            run(made())
+        assert caught.value is error
+        assert error.__context__ is None
+        with pytest.raises(RuntimeError) as stopped:  # as of any coroutine
+            asyncio.run(run_async(made()))
+        assert stopped.value.__cause__ is error
+
+
+def test_a_runtime_error_is_raised_unchanged_whatever_it_comes_from(drive: Runner) -> None:
+    def flow(first: BaseException) -> Flow[None]:
+        with suppress(LookupError, StopIteration):
+            yield raising(first)
+        yield raising(error)
+
+    error = RuntimeError("mine")
+    error.__cause__ = StopIteration()
+    for first in (StopIteration("first"), LookupError()):
+        with pytest.raises(RuntimeError) as caught:
+            drive(flow(first))
+        assert caught.value is error
 
 
 def test_run_async_awaits_what_is_marked_and_nothing_else() -> None:

@@ -28,8 +28,9 @@ ROWS = (
         "redis",
     ),
     ("processor", "counters", "request", "request_keys", "charger"),
-    ("engine", "asgi"),
+    ("engine", "view_passage"),
     ("settings",),
+    ("asgi", "asgi_passage"),
     ("testing",),
 )
 ORDER = [module for row in ROWS for module in row]
