@@ -33,7 +33,7 @@ class Body:
         self._early: list[Message] = []  # seen by us, but not by the application yet
         self._chunks: list[bytes] = []
         self._size = 0
-        self._whole = False
+        self._whole: bool | None = None  # while it is not known; False where the client has left
 
     async def receive(self) -> Message:
         """Return the next message for the application."""
@@ -41,12 +41,9 @@ class Body:
 
     async def read(self, most_bytes: int) -> bytes | None:
         """Return the whole body; None where it is longer than *most_bytes*, or the client left."""
-        while not self._whole and self._size <= most_bytes:
-            message = await self._next()
-            self._early.append(message)
-            if message["type"] != "http.request":
-                return None
-        return b"".join(self._chunks) if self._size <= most_bytes else None
+        while self._whole is None and self._size <= most_bytes:
+            self._early.append(await self._next())
+        return b"".join(self._chunks) if self._whole and self._size <= most_bytes else None
 
     def reader(self) -> Receive:
         """Return a `receive` that takes nothing away from the application; to be used before that is called."""
@@ -69,7 +66,9 @@ class Body:
             self._chunks.append(chunk)
             if self._size > MOST_BODY_BYTES:
                 self._chunks.clear()
-            self._whole = not message.get("more_body", False)
+            self._whole = None if message.get("more_body", False) else True
+        else:
+            self._whole = self._whole or False  # told only once, by some servers
         return message
 
 

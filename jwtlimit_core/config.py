@@ -10,7 +10,7 @@ from typing import Any
 from jwtlimit_core.claims import RegisteredClaims
 from jwtlimit_core.clock import Clock
 from jwtlimit_core.errors import ConfigError
-from jwtlimit_core.provider import AsyncRateLimitProvider, RateLimitProvider
+from jwtlimit_core.provider import AsyncRateLimitProvider, RateLimitProvider, missing_methods
 from jwtlimit_core.rate import Rate, shown
 from jwtlimit_core.tokens import CompactJWS
 
@@ -118,7 +118,7 @@ class Config:
                 problems.append(f"{name} must be callable or None, not {shown(getattr(self, name))}")
         for name, methods in (("rate_limiter", ("allow", "reset", "close")), ("clock", ("time_ns", "monotonic_ns"))):
             value = getattr(self, name)
-            missing = [method for method in methods if isinstance(value, type) or not callable(getattr(value, method, None))]
+            missing = missing_methods(value, *methods)
             if missing and not (value is None and name == "rate_limiter"):
                 problems.append(f"{name} must have {', '.join(f'{method}()' for method in missing)}: {shown(value)} has not")
         return problems

@@ -10,7 +10,7 @@ from jwtlimit_core.errors import ConfigError
 from jwtlimit_core.limit import Key, Limit, OnFailure, Phase, RefundWhen, phase_of
 from jwtlimit_core.rate import Rate, shown
 
-__all__ = ["Decoration", "LimitOptions", "Owner", "exempt", "is_exempt", "layers", "warn_of_limits_in_vain"]
+__all__ = ["Decoration", "LimitOptions", "Owner", "exempt", "is_exempt", "layers", "name_of", "warn_of_limits_in_vain"]
 
 _LIMITED = "_jwtlimit"
 _EXEMPT = "_jwtlimit_exempt"
@@ -60,7 +60,7 @@ class Owner:
 
     def name(self, view: Function, decoration: object) -> str:
         """Return a name for the limit of *decoration* on *view*: the same each time."""
-        name = _name_of(view)
+        name = name_of(view)
         numbers = self._decorations.setdefault(name, {})
         number = numbers.setdefault(decoration, len(numbers) + 1)
         return name if number == 1 else f"{name}#{number}"
@@ -122,18 +122,28 @@ class Decoration:
         """Return the limit for *view*, which is called after it unless it was given a name."""
         if self._name is not None:
             return self._limit
-        name = _name_of(view)
+        name = name_of(view)
         known = self._limits.get(name)
         return known or self._limits.setdefault(name, Limit(self._owner.name(view, self), self._rate, **self._options))
 
-    def phase_at(self, view: Function, place: str) -> Phase:
+    def phase_at(self, view: Function, place: str, met: dict[str, list["Decoration"]]) -> Phase:
         """Return the limit for *view* at *place*, such as a path, where that is known only when it is asked for.
 
         It is called after view, place and rate, so that all workers call it so, whichever of its limits they meet first.
+
+        Args:
+            view: A function.
+            place: Where it is reached.
+            met: Those that were asked in this request before, by name: of several alike, each has a number.
         """
         limit = self._limit
         if self._name is None:
-            name = " ".join(filter(None, (_name_of(view), place, str(limit.rate or ""))))
+            name = " ".join(filter(None, (name_of(view), place, str(limit.rate or ""))))
+            alike = met.setdefault(name, [])
+            if self not in alike:
+                alike.append(self)
+            number = alike.index(self) + 1
+            name = name if number == 1 else f"{name}#{number}"
             limit = self._limits.get(name) or self._limits.setdefault(name, Limit(name, self._rate, **self._options))
         return phase_of(limit)
 
@@ -175,7 +185,8 @@ def layers(outermost: object, by: str = "__wrapped__") -> Iterator[Any]:
         layer = getattr(layer, by, None)
 
 
-def _name_of(view: Function) -> str:
+def name_of(view: Function) -> str:
+    """Return what limits on *view* are called after: its module and its qualified name."""
     bound = next((layer.func for layer in layers(view) if isinstance(layer, partial)), view)
     owner = getattr(bound, "__self__", None)
     if owner is not None and not inspect.ismodule(owner):

@@ -24,11 +24,10 @@ from jwtlimit_core.decision import Decision, RateLimitExceeded, combine
 from jwtlimit_core.errors import ConfigError
 from jwtlimit_core.flow import DONE, Call, Flow, awaits
 from jwtlimit_core.http import STATUSES, Headers, Refusal, Response, rate_limit_headers, refusal
-from jwtlimit_core.keys import SERVICE_KEY
 from jwtlimit_core.limit import Limit, Paths, Phase
 from jwtlimit_core.limiter import RateLimiter, acquire_together
 from jwtlimit_core.processor import AsyncProcessor, Processor
-from jwtlimit_core.rate import Rate, shown
+from jwtlimit_core.rate import Rate
 from jwtlimit_core.request import Admission, Charge, RequestView
 from jwtlimit_core.request_keys import UNVERIFIED, RequestKeys, UserKey
 from jwtlimit_core.spend import spend_all
@@ -252,11 +251,7 @@ class Engine:
         """
         if not isinstance(name, str) or not isinstance(key, str):
             raise TypeError(f"name and key must be str, not {type(name).__name__} and {type(key).__name__}")
-        if name != "issue" and "=" not in key and key is not SERVICE_KEY:
-            raise ValueError(
-                f"key must be as it is counted, such as 'ip=192.0.2.1' or 'subject=u1', or SERVICE_KEY for a global limit, "
-                f"not {shown(key)}"
-            )
+        key = key if name == "issue" else self._keys.counted(key)
         own = None if self.config is None else self.config.rate_limiter
         if name != "issue" or own is None:
             yield from self._limiters.reset(name, key, self._issue_rate, on_loop=on_loop)

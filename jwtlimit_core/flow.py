@@ -6,6 +6,7 @@ What must be decided stays in the flow. Whether a call is awaited is known when 
 
 import asyncio
 import inspect
+import sys
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
@@ -43,7 +44,8 @@ def is_on_loop() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return False
+        trio = sys.modules.get("trio")  # a loop of its own, of which asyncio knows nothing
+        return trio is not None and bool(trio.lowlevel.in_trio_run())
     return True
 
 

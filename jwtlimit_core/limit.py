@@ -18,8 +18,8 @@ OnFailure = Literal["deny", "local", "allow"]
 RefundWhen = Callable[[int, Any], object]
 
 _METHOD = re.compile(r"[A-Za-z-]+")
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110 section 5.1
 _SOURCES = ("ip", "subject", "user", "global")
-_NAMED_SOURCES = ("field", "header")
 _KEYS = "'ip', 'subject', 'user', 'global', 'field:NAME', 'header:NAME', a function of the request, or a tuple of these"
 
 
@@ -210,8 +210,13 @@ def path_problems(name: str, paths: Any) -> list[str]:
     """Say what of *paths*, the value of *name*, is no list of paths."""
     if isinstance(paths, str) or not isinstance(paths, Sequence):
         return [f"{name} must be a list of paths such as ['/healthz'], not {shown(paths)}"]
-    wrong = [path for path in paths if not isinstance(path, str) or not path.startswith("/") or not path.strip("/")]
-    return [f"{name} must have paths that begin with / and go on, such as '/healthz', not {shown(path)}" for path in wrong]
+    wrong = [
+        path for path in paths if not isinstance(path, str) or not path.startswith("/") or not path.strip("/") or "?" in path
+    ]
+    return [
+        f"{name} must have paths that begin with / and go on, such as '/healthz', without a query, not {shown(path)}"
+        for path in wrong
+    ]
 
 
 def _name_problems(name: Any) -> list[str]:
@@ -291,5 +296,7 @@ def _part(source: Any, index: int) -> KeyPart | None:
         return None
     kind, colon, name = source.partition(":")
     if colon:
-        return KeyPart(kind, name, source.lower() if kind == "header" else source) if kind in _NAMED_SOURCES and name else None
+        if kind == "header" and _HEADER.fullmatch(name):
+            return KeyPart(kind, name, source.lower())
+        return KeyPart(kind, name, source) if kind == "field" and name else None
     return KeyPart(kind, "", kind) if kind in _SOURCES else None

@@ -14,6 +14,7 @@ from jwtlimit_core.decision import Decision, impossible
 from jwtlimit_core.errors import ConfigError, LimiterUnavailable
 from jwtlimit_core.eviction import idle_limit_ns, make_room
 from jwtlimit_core.keys import StoredKey, stored_key
+from jwtlimit_core.provider import missing_methods
 from jwtlimit_core.rate import Rate, shown
 from jwtlimit_core.turn import Turn, give_back
 
@@ -70,7 +71,7 @@ class RateLimiter:
             raise ConfigError(f"name must be a str of 1 or more characters, not {shown(name)}")
         if not isinstance(max_buckets, int) or isinstance(max_buckets, bool) or max_buckets < 1:
             raise ConfigError(f"max_buckets must be an int of 1 or more, not {shown(max_buckets)}")
-        if not callable(getattr(clock, "monotonic_ns", None)):
+        if missing_methods(clock, "monotonic_ns"):
             raise ConfigError(f"clock must have monotonic_ns(), as the time module has, not {shown(clock)}")
         self.name = name
         self.max_buckets = max_buckets

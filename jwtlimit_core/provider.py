@@ -2,7 +2,7 @@
 
 from typing import Protocol, runtime_checkable
 
-__all__ = ["AsyncRateLimitProvider", "RateLimitKeyer", "RateLimitProvider"]
+__all__ = ["AsyncRateLimitProvider", "RateLimitKeyer", "RateLimitProvider", "missing_methods"]
 
 
 class RateLimitProvider(Protocol):
@@ -41,3 +41,8 @@ class RateLimitKeyer(Protocol):
 
     def rate_limit_key(self) -> str:
         """Return the key to charge, or ``""`` for no limit."""
+
+
+def missing_methods(value: object, *methods: str) -> list[str]:
+    """Return which of *methods* cannot be called on what an application has plugged in: all, where it is a class."""
+    return [method for method in methods if isinstance(value, type) or not callable(getattr(value, method, None))]

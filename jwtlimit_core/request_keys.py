@@ -1,5 +1,6 @@
 """Whom a request is charged to: the key of a limit, from what the request shows."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ from jwtlimit_core.errors import ConfigError
 from jwtlimit_core.flow import Call, Flow, awaits
 from jwtlimit_core.keys import SERVICE_KEY, resolve_key
 from jwtlimit_core.limit import KeyPart, Limit
+from jwtlimit_core.rate import shown
 from jwtlimit_core.request import Admission, RequestView
 
 __all__ = ["UNVERIFIED", "RequestKeys", "UserKey", "ask", "misfits", "under_plan"]
@@ -16,6 +18,7 @@ __all__ = ["UNVERIFIED", "RequestKeys", "UserKey", "ask", "misfits", "under_plan
 UserKey = Callable[[Any], Any]
 
 UNVERIFIED = ("ip", "header", "field")  # sources for which nothing is verified
+_COUNTED = re.compile(r"(?:ip|subject|user|function[0-9]*|(?:field|header):.+|plan)=.+", re.DOTALL)
 _WRITTEN_BY_CLIENT = ("header", "field")
 
 
@@ -40,6 +43,20 @@ class RequestKeys:
     def address(self, view: RequestView) -> str:
         """Return the key of a limit by address alone."""
         return f"ip={self._addresses.key(view)}"
+
+    def counted(self, key: str) -> str:
+        """Return *key*, which somebody wrote by hand, as it is counted: an address by its network.
+
+        Raises:
+            ValueError: No limit counts such keys.
+        """
+        if key is not SERVICE_KEY and not _COUNTED.fullmatch(key):
+            raise ValueError(
+                f"key must be as it is counted, such as 'ip=192.0.2.1' or 'subject=u1', or SERVICE_KEY for a global limit, "
+                f"not {shown(key)}"
+            )
+        first, mark, rest = key.partition("&")
+        return f"ip={self._addresses.group(first[3:])}{mark}{rest}" if first.startswith("ip=") else key
 
     def find(self, limit: Limit, view: RequestView, admission: Admission) -> Flow[tuple[str, bool]]:
         """Return the key of a request, ``""`` where *limit* does not apply, and whether the address is in it.

@@ -20,7 +20,7 @@ from jwtlimit_core.errors import ConfigError
 from jwtlimit_core.flow import awaits
 from jwtlimit_core.limit import Limit, OnFailure, path_problems
 from jwtlimit_core.limiter import RateLimiter
-from jwtlimit_core.provider import AsyncRateLimitProvider
+from jwtlimit_core.provider import AsyncRateLimitProvider, missing_methods
 from jwtlimit_core.rate import Rate, shown
 from jwtlimit_core.request_keys import UserKey, misfits
 
@@ -244,7 +244,8 @@ def _import_all(settings: dict[str, Any]) -> Iterator[str]:
             try:
                 settings[name] = getattr(import_module(module), attribute)
             except (ImportError, AttributeError, ValueError):
-                yield f"{name} must be a function, or its name as in 'package.module.name': there is no {shown(path)}"
+                what = "an object" if name == "CLOCK" else "a function"
+                yield f"{name} must be {what}, or its name as in 'package.module.name': there is no {shown(path)}"
                 settings[name] = _DEFAULTS[name]
 
 
@@ -260,7 +261,7 @@ def _misfits(settings: Mapping[str, Any]) -> Iterator[str]:
     for name in ("ENABLED", "ON_REFUSED"):
         if awaits(settings[name]):
             yield f"{name} must be a plain function: nobody awaits it"
-    if not all(callable(getattr(settings["CLOCK"], name, None)) for name in ("time_ns", "monotonic_ns")):
+    if missing_methods(settings["CLOCK"], "time_ns", "monotonic_ns"):
         yield f"CLOCK must have time_ns() and monotonic_ns(), not be {shown(settings['CLOCK'])}"
     yield from path_problems("EXEMPT_PATHS", settings["EXEMPT_PATHS"])
 
@@ -277,7 +278,7 @@ def _misfits_of_store(settings: Mapping[str, Any]) -> Iterator[str]:
     if isinstance(store, str) and store != "memory" and not store.startswith(_SCHEMES):
         # Not shown: it may hold a password.
         yield "STORE must be 'memory', a URL such as redis://localhost:6379/0, or a limiter of your own"
-    elif not isinstance(store, str) and not all(callable(getattr(store, name, None)) for name in ("allow", "reset", "close")):
+    elif not isinstance(store, str) and missing_methods(store, "allow", "reset", "close"):
         yield f"STORE must have allow(), reset() and close(), or be 'memory' or a URL, not a {type(store).__name__}"
     if not isinstance(store, str) and not any(settings.get(name) for name in _KEYS):
         yield "STORE is a limiter of your own, which limits issuance: set SECRET_KEY, SIGNING_KEY or VERIFICATION_KEY, too"

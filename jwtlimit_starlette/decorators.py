@@ -12,7 +12,7 @@ from starlette.websockets import WebSocket
 
 from jwtlimit_core import ConfigError, Rate
 from jwtlimit_core.asgi_passage import Gate
-from jwtlimit_core.decoration import Decoration, LimitOptions, Owner
+from jwtlimit_core.decoration import Decoration, LimitOptions, Owner, name_of
 from jwtlimit_core.flow import awaits
 from jwtlimit_core.limit import Phase
 from jwtlimit_starlette.passage import Passage, as_http, refuse
@@ -23,8 +23,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _DEPENDENCY = "use dependencies=[Depends(RateLimit(...))]"
+_NO_WEBSOCKETS = f"rate_limit takes no WebSocket endpoints: for {{}} {_DEPENDENCY}"
 _ADD_REQUEST = f"add a parameter request: Request, or {_DEPENDENCY}"
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+_MET = "jwtlimit.dependencies"  # in the scope of a request
 _OWNER = Owner()  # it gives names to limits, and keeps nothing else; there is no object of the application at a decorator
 
 
@@ -56,9 +58,13 @@ class RateLimit:
             RateLimitExceeded: The limit refuses.
             LimiterUnavailable: The store gave no answer.
         """
-        route = request.scope.get("route")
-        phase = self._decoration.phase_at(request.scope.get("endpoint", self), getattr(route, "path", ""))
-        found = await self._gate.refusal(request.scope, request, phase)
+        scope = request.scope
+        route, context = scope.get("route"), scope.get("fastapi", {}).get("effective_route_context")
+        if getattr(context, "original_route", None) is route:
+            route = context  # where newer versions of FastAPI have what stands before the path, for a router was included
+        met = scope.setdefault(_MET, {})
+        phase = self._decoration.phase_at(scope.get("endpoint", self), getattr(route, "path", ""), met)
+        found = await self._gate.refusal(scope, request, phase)
         if found is not None:
             raise as_http(*found) from found[0]
 
@@ -87,7 +93,9 @@ def _wrap(function: Callable[..., Any], phase: Phase) -> Callable[..., Any]:
     async def charge(args: tuple[Any, ...], kwargs: dict[str, Any], *, from_pool: bool = False) -> Response | None:
         request = kwargs[name] if name in kwargs else args[position]
         if not isinstance(request, HTTPConnection):
-            raise ConfigError(f"{name} of {function.__qualname__} is no request: {_ADD_REQUEST}")
+            raise ConfigError(f"{name} of {name_of(function)} is no request: {_ADD_REQUEST}")
+        if isinstance(request, WebSocket):
+            raise ConfigError(_NO_WEBSOCKETS.format(name_of(function)))
         found = await gate.refusal(request.scope, request, phase)
         return None if found is None else await refuse(*found, request, from_pool=from_pool)
 
@@ -109,7 +117,7 @@ def _wrap(function: Callable[..., Any], phase: Phase) -> Callable[..., Any]:
 def _signature(endpoint: Callable[..., Any]) -> inspect.Signature:
     """Return the signature of *endpoint*, with values for strings among its annotations where they can be found now."""
     if inspect.isgeneratorfunction(endpoint) or inspect.isasyncgenfunction(endpoint):
-        raise ConfigError(f"rate_limit cannot refuse what {endpoint.__qualname__} yields: {_DEPENDENCY}")
+        raise ConfigError(f"rate_limit cannot refuse what {name_of(endpoint)} yields: {_DEPENDENCY}")
     try:
         return inspect.signature(endpoint, eval_str=True)
     except Exception:  # noqa: BLE001  of the application's annotations, such as a name imported for type checkers only
@@ -125,13 +133,13 @@ def _request_parameter(endpoint: Callable[..., Any], signature: inspect.Signatur
     parameters = [each for each in enumerate(signature.parameters.values()) if each[1].name not in ("self", "cls")]
     for position, parameter in parameters:
         if _names(parameter.annotation, WebSocket):
-            raise ConfigError(f"rate_limit takes no WebSocket endpoints: for {endpoint.__qualname__} {_DEPENDENCY}")
+            raise ConfigError(_NO_WEBSOCKETS.format(name_of(endpoint)))
         if _names(parameter.annotation, HTTPConnection):
             return position, parameter.name
     for position, parameter in parameters[:1]:
         if parameter.annotation in (parameter.empty, Any) and parameter.kind in _POSITIONAL:
             return position, parameter.name
-    raise ConfigError(f"{endpoint.__qualname__} has no parameter for its request: {_ADD_REQUEST}")
+    raise ConfigError(f"{name_of(endpoint)} has no parameter for its request: {_ADD_REQUEST}")
 
 
 def _names(annotation: Any, kind: type) -> bool:

@@ -98,7 +98,7 @@ class PerLoop:
 
     def client(self) -> Any:
         """Return the client of the running loop."""
-        loop = asyncio.get_running_loop()
+        loop = _running_loop()
         made = self._made.get(loop)
         if made is None:
             client = self._make()
@@ -116,7 +116,7 @@ class PerLoop:
 
     async def close(self) -> None:
         """Close the client of the running loop, if it has one."""
-        made = self._made.get(asyncio.get_running_loop())
+        made = self._made.get(_running_loop())
         if made is not None:
             await made[1].aclose()
 
@@ -145,7 +145,7 @@ class OneLoop:
         Raises:
             ConfigError: Another loop runs than at its first use.
         """
-        running = asyncio.get_running_loop()
+        running = _running_loop()
         if self._loop() is None:
             self._loop = ref(running)
         elif self._loop() is not running:
@@ -156,6 +156,13 @@ class OneLoop:
 
     async def close(self) -> None:
         """Leave the client to its owner."""
+
+
+def _running_loop() -> asyncio.AbstractEventLoop:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError as error:
+        raise ConfigError("a store needs the event loop of asyncio: run the server on that, or count in memory") from error
 
 
 def execute(client: Any, *command: str | bytes) -> Any:

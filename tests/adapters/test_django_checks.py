@@ -86,6 +86,13 @@ def test_django_middleware_that_is_misplaced_is_told(settings: Any, middleware: 
 
 def test_django_missing_middleware_is_told_without_limits_too(settings: Any) -> None:
     assert ids(settings, []) == ["jwtlimit.W002"]
+    assert ids(settings, [], SECRET_KEY=None) == []  # no processor, no refusal
+
+
+def test_django_without_urls_the_rest_is_checked(settings: Any) -> None:
+    del settings.ROOT_URLCONF
+    assert ids(settings, [OURS, OURS]) == ["jwtlimit.E005"]
+    settings.ROOT_URLCONF = NO_URLS
 
 
 @pytest.mark.parametrize(

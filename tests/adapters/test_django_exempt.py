@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from django.conf import settings as django_settings
+from django.conf.urls.i18n import i18n_patterns
 from django.http import Http404, HttpRequest, HttpResponse
 from django.test import RequestFactory
 from django.urls import include, path, register_converter
@@ -21,6 +22,7 @@ from jwtlimit_core import Limit
 from jwtlimit_django import exempt, rate_limit
 from jwtlimit_django.middleware import RateLimitMiddleware
 
+LOCALE = "django.middleware.locale.LocaleMiddleware"
 LIMITS = [Limit("all", "2/m", key="global")]
 
 
@@ -196,3 +198,17 @@ def test_django_exempt_views_are_those_of_the_urls_that_hold_now(settings: Any, 
     for name, expected in (("limited", [200, 200, 429]), ("free", [200] * 3), ("limited", [429] * 3)):
         monkeypatch.setattr(django_settings, "ROOT_URLCONF", urlconfs[name])  # without a signal
         assert [middleware(RequestFactory().get("/")).status_code for _ in range(3)] == expected
+
+
+@pytest.mark.parametrize("prefixed", [True, False])
+@pytest.mark.parametrize("place", [0, 1])
+def test_django_exempt_view_is_found_in_whatever_language_the_request_before_was(
+    site: Site, place: int, prefixed: bool
+) -> None:
+    chain = [LOCALE]
+    chain.insert(place, OURS)
+    site.settings.LANGUAGES = [("en", "English"), ("de", "Deutsch")]
+    urls = i18n_patterns(path("free", exempt(fresh(hello))), prefix_default_language=prefixed)
+    site.serve(urls=urls, middleware=chain, LIMITS=LIMITS)
+    paths = ("/de/free", "/en/free" if prefixed else "/free")
+    assert [site.get(each).status_code for each in (*paths, *paths, *reversed(paths))] == [200] * 6

@@ -43,6 +43,32 @@ def test_django_user_is_charged_by_a_decorator(site: Site, view: Any) -> None:
     assert site.statuses() == [200, 429, 429]
 
 
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"exempt_when": lambda request: request.user.is_staff}, [200] * 3),
+        ({"cost": lambda request: 2 - request.user.is_staff}, [200, 200, 429]),
+        ({"key": lambda request: request.user.username}, [200, 200, 429]),
+        ({"rate": None, "rates": {"staff": "1/m"}, "plan": lambda request: "staff" * request.user.is_staff}, [200, 429, 429]),
+    ],
+)
+@pytest.mark.parametrize("view", [hello, hello_async])
+def test_django_plain_functions_of_limits_may_look_at_the_user(site: Site, view: Any, options: Any, expected: Any) -> None:
+    limit = Limit(**{"name": "u", "rate": "2/m", **options})
+    site.serve(view, middleware=(SESSIONS, AUTHENTICATION, OURS), LIMITS=[limit])
+    site.client.force_login(get_user_model().objects.create_user("ann", is_staff=True))
+    assert site.statuses() == expected
+
+
+@pytest.mark.django_db(transaction=True)
+def test_django_plain_user_key_may_look_at_the_user(site: Site) -> None:
+    chain = (SESSIONS, AUTHENTICATION, OURS)
+    site.serve(hello, middleware=chain, LIMITS=LIMITS, USER_KEY=lambda request: request.user.username)
+    site.client.force_login(get_user_model().objects.create_user("ann"))
+    assert site.statuses() == [200, 200, 429]
+
+
 @pytest.mark.parametrize("view", [hello, hello_async])
 def test_django_user_of_another_middleware_is_charged(site: Site, view: Any) -> None:
     chain = (SESSIONS, AUTHENTICATION, "adapters.django_project.middleware.named_user", OURS)

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync, iscoroutinefunction
-from django.core.exceptions import PermissionDenied, SuspiciousOperation
+from django.core.exceptions import BadRequest, PermissionDenied, SuspiciousOperation
 from django.http import Http404, HttpRequest, HttpResponse
+from django.http.multipartparser import MultiPartParserError
 from django.test import RequestFactory, override_settings
 from django.urls import path
 from django.utils.decorators import method_decorator
@@ -135,7 +136,15 @@ def test_django_refund_is_made_without_the_middleware_too(site: Site, chain: Any
 
 
 @pytest.mark.parametrize(
-    ("error", "status"), [(Http404, 404), (PermissionDenied, 403), (SuspiciousOperation, 400), (ValueError, 500)]
+    ("error", "status"),
+    [
+        (Http404, 404),
+        (PermissionDenied, 403),
+        (SuspiciousOperation, 400),
+        (BadRequest, 400),
+        (MultiPartParserError, 400),
+        (ValueError, 500),
+    ],
 )
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_django_refund_is_made_for_what_the_view_raises(

@@ -205,3 +205,27 @@ def test_limit_by_a_field_takes_the_address_of_a_websocket_and_nothing_of_its_me
     types = [[message["type"] for message in connect(app, "/socket", headers=content).messages] for _ in range(3)]
     assert types[0] == types[1] == ["websocket.accept", "websocket.close"]
     assert "websocket.accept" not in types[2]
+
+
+def test_dependency_of_a_router_that_is_included_twice_counts_apart() -> None:
+    app, router = make_app(), APIRouter(dependencies=[Depends(RateLimit("1/m"))])
+
+    @router.get("/items")
+    async def items() -> int:
+        return 1
+
+    for prefix in ("/v1", "/v2"):
+        app.include_router(router, prefix=prefix)
+    assert [statuses(app, f"/{version}/items", 2) for version in ("v1", "v2")] == [[200, 429]] * 2
+    assert '.items /v2/items 1/m"' in get(app, "/v2/items").ours[2][0]
+
+
+def test_dependencies_of_one_rate_count_apart() -> None:
+    app = make_app()
+    app.router.dependencies.append(Depends(RateLimit("3/m")))
+
+    @app.get("/", dependencies=[Depends(RateLimit("3/m", key="header:x")), Depends(RateLimit("3/m"))])
+    async def view() -> int:
+        return 1
+
+    assert statuses(app, count=4) == [200, 200, 200, 429]

@@ -51,6 +51,12 @@ def test_exempt_views_classes_and_blueprints_pass(spent: Flask, jwtlimit: JWTLim
         assert statuses(client, path) == [200, 200, 200], path
 
 
+def test_endpoint_of_the_application_may_have_a_dot(make_app: MakeApp) -> None:
+    app = make_app(LIMITS=[Limit("all", "1/h", key="global")])
+    app.add_url_rule("/", "users.list", lambda: "hello")
+    assert statuses(app.test_client()) == [200, 429, 429]
+
+
 def test_exempt_blueprint_inside_leaves_the_outer_one_limited(spent: Flask, jwtlimit: JWTLimit) -> None:
     api, inner = Blueprint("api", __name__), jwtlimit.exempt(Blueprint("inner", __name__))
     inner.add_url_rule("/deep", "deep", lambda: "deep")
@@ -282,6 +288,19 @@ def test_body_that_trickles_in_reaches_the_view_as_a_whole(app: Flask, client: F
     assert answers[0].data == b"12345678"
 
 
+@pytest.mark.parametrize("read", [lambda: request.get_data(cache=False), lambda: request.stream.read(3)])
+def test_field_that_somebody_has_read_before_and_kept_is_missing(jwtlimit: JWTLimit, read: Callable[[], bytes]) -> None:
+    app = Flask("app")
+    app.before_request(lambda: setattr(g, "read", read()))
+    app.config["JWTLIMIT_LIMITS"] = [Limit("login", "1/m", key="field:user")]
+    jwtlimit.init_app(app)
+    app.add_url_rule("/", "view", lambda: g.read, methods=["POST"])
+    client = app.test_client()
+    answers = [client.post("/", data={"user": f"u{n}"}) for n in range(2)]
+    assert [answer.status_code for answer in answers] == [200, 429]
+    assert answers[0].data[:3] == b"use"
+
+
 def test_json_is_read_after_somebody_looked_for_a_form(jwtlimit: JWTLimit) -> None:
     app = Flask("app")
     app.before_request(lambda: request.form.get("csrf"))
@@ -308,3 +327,19 @@ def test_limit_and_exemption_of_what_is_no_view_are_told(jwtlimit: JWTLimit, vie
         jwtlimit.rate_limit("1/m")(view)
     with pytest.raises(ConfigError, match="exempt takes functions and classes, not"):
         jwtlimit.exempt(view)
+
+
+def test_status_may_be_any_text(make_app: MakeApp) -> None:
+    app = make_app(LIMITS=[Limit("all", "9/h")])
+    app.add_url_rule("/", "view", lambda: ("hello", "as you like it"))
+    assert app.test_client().get("/").status == "0 as you like it"
+
+
+def test_request_that_is_dispatched_by_hand_is_answered_before_the_first_of_a_server(make_app: MakeApp) -> None:
+    app = make_app(LIMITS=[Limit("all", "1/h")])
+    app.add_url_rule("/", "view", lambda: "hello")
+    found = []
+    for _ in range(2):
+        with app.test_request_context("/"):
+            found.append(app.full_dispatch_request().status_code)
+    assert found == [200, 429]

@@ -210,17 +210,29 @@ async def yielding_async(request: Request) -> Any:
     yield "x"
 
 
+class Unrequested:
+    def __call__(self) -> str:
+        return "x"
+
+
 @pytest.mark.parametrize(
     ("endpoint", "problem"),
     [
-        (socket, r"no WebSocket endpoints: for socket use dependencies=\[Depends\(RateLimit\(...\)\)\]"),
+        (
+            socket,
+            r"no WebSocket endpoints: for tests.adapters.test_starlette_endpoints.socket use dependencies=\[Depends\(RateLimit\(...\)\)\]",
+        ),
         (starlette_postponed.socket, "no WebSocket endpoints"),
         (HTTPEndpoint, "put it on the methods of HTTPEndpoint"),
         (WebSocketEndpoint, "takes functions"),
         (unrequested, r"unrequested has no parameter for its request: add a parameter request: Request, or use"),
         (lambda: "x", "no parameter for its request"),
-        (yielding, "cannot refuse what yielding yields"),
-        (yielding_async, "cannot refuse what yielding_async yields"),
+        (partial(lambda: "x"), "no parameter for its request"),
+        (Unrequested(), "Unrequested has no parameter for its request"),
+        ("x", "takes functions, not 'x'"),
+        (None, "takes functions, not None"),
+        (yielding, "cannot refuse what tests.adapters.test_starlette_endpoints.yielding yields"),
+        (yielding_async, "cannot refuse what tests.adapters.test_starlette_endpoints.yielding_async yields"),
     ],
 )
 def test_endpoint_that_cannot_be_limited_is_refused_at_once(endpoint: Any, problem: str) -> None:
@@ -229,8 +241,10 @@ def test_endpoint_that_cannot_be_limited_is_refused_at_once(endpoint: Any, probl
 
 
 def test_parameter_that_turns_out_to_be_no_request_is_told_of() -> None:
-    with pytest.raises(ConfigError, match="req of bare is no request"):
+    with pytest.raises(ConfigError, match="req of tests.adapters.test_starlette_endpoints.bare is no request"):
         asyncio.run(rate_limit("1/m")(bare)("ann"))
+    with pytest.raises(ConfigError, match="takes no WebSocket endpoints"):
+        asyncio.run(rate_limit("1/m")(bare)(WebSocket({"type": "websocket"}, None, None)))  # type: ignore[arg-type]
 
 
 def test_bad_rate_is_refused_at_the_decorator() -> None:

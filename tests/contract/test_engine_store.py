@@ -8,13 +8,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+import trio
 
 from jwtlimit_core import Claims, ConfigError, Engine, Limit, LimiterUnavailable, Phase, RateLimiter, RateLimitExceeded
 from jwtlimit_core.flow import run, run_async
 from jwtlimit_core.settings import build_engine
 from outages import closed_url
 from servers import Server
-from views import View, admit, enters
+from views import View, admit, enters, passes
 
 _numbers = itertools.count()
 SITE = Limit("site", "2/h")
@@ -188,3 +189,23 @@ def test_limit_that_does_not_apply_is_not_made(make: Make) -> None:
     run(engine.admit(View(method="GET"), admission, phase))
     with pytest.raises(ConfigError, match="burst"):
         run(engine.admit(View(method="POST"), admission, phase))
+
+
+@pytest.mark.parametrize("key", ["ip", "global"])
+@pytest.mark.parametrize("store", ["memory", None])
+def test_plans_of_one_limit_count_apart_in_every_store(make: Make, store: str | None, key: str) -> None:
+    engine = make(**({"STORE": store} if store else {}))
+    limit = Limit("api", rates={"free": "1/h", "pro": "4/h"}, plan=lambda view: view.name, key=key)
+    names = ("pro", "free", "pro", "free", "pro", "pro", "pro")
+    assert [passes(engine, View(name=name), limit) for name in names] == [True, True, True, False, True, True, False]
+
+
+def test_store_without_the_event_loop_of_asyncio_is_a_config_error(make: Make) -> None:
+    engine = make()
+
+    async def main() -> None:
+        view = View(awaits=True)
+        with pytest.raises(ConfigError, match="needs the event loop of asyncio"):
+            await run_async(engine.enter(view, engine.admission(view)))
+
+    trio.run(main)

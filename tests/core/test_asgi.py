@@ -1,5 +1,6 @@
 """Requests of ASGI as their scope shows them, and headers on the message with which an answer begins."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -62,3 +63,18 @@ def test_scope_view_knows_no_users_and_nothing_of_a_framework() -> None:
 def test_scope_view_tells_whether_it_was_forwarded(name: bytes, is_forwarded: bool) -> None:
     assert view(headers=[(b"host", b"a"), (name, b"1")]).is_forwarded is is_forwarded
     assert view().is_forwarded is False
+
+
+def test_scope_view_asks_a_server_no_more_once_that_has_said_that_the_client_left() -> None:
+    messages = [{"type": "http.request", "body": b"user=a", "more_body": True}, {"type": "http.disconnect"}]
+    told = messages[:]
+
+    async def receive() -> Any:
+        return told.pop(0)  # some servers say it once, and then wait for ever
+
+    async def main() -> list[Any]:
+        seen = ScopeView({"type": "http", "method": "POST", "path": "/", "headers": []}, receive)
+        found = [await seen.body(99)() for _ in range(2)]
+        return [*found, await seen.messages.receive(), await seen.messages.receive()]
+
+    assert asyncio.run(main()) == [None, None, *messages]

@@ -128,3 +128,34 @@ def test_class_is_a_config_error_that_says_what_to_do_with_it() -> None:
         decorated(Owner(), Shop)
     with pytest.raises(ConfigError, match="takes functions, not 7"):
         decorated(Owner(), 7)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("inner", "outer"),
+    [
+        ({"rate": "5/m"}, {"rate": "9/m"}),
+        ({"on_failure": "allow"}, {}),
+        ({}, {"refund_when": lambda status, headers: True}),
+        ({"rate": None, "rates": {"free": "5/m"}, "plan": len}, {}),
+    ],
+)
+def test_stacked_limits_of_one_name_that_would_not_count_together_are_a_config_error(inner: Any, outer: Any) -> None:
+    owner = Owner()
+    below = decorated(owner, view, name="a", **inner)
+    with pytest.raises(ConfigError, match="two limits together are called 'a'"):
+        decorated(owner, below, name="a", **outer)
+
+
+def test_stacked_limits_of_one_name_and_rate_may_have_keys_of_their_own() -> None:
+    owner = Owner()
+    assert decorated(owner, decorated(owner, view, name="a"), name="a", key="global")()[0] == ["a", "a"]
+
+
+def test_limits_that_are_asked_for_at_a_place_have_numbers_within_a_request() -> None:
+    first, second, other = (Decoration(Owner(), rate, {}) for rate in ("5/m", "5/m", "6/m"))
+    for _ in range(2):
+        met: dict[str, list[Decoration]] = {}
+        names = [each.phase_at(view, "/a", met)[0].name for each in (first, second, other, first)]
+        assert names == [f"{__name__}.view /a {end}" for end in ("5/m", "5/m#2", "6/m", "5/m")]
+    assert second.phase_at(view, "/a", {})[0].name == f"{__name__}.view /a 5/m"
+    assert Decoration(Owner(), "5/m", {"name": "a"}).phase_at(view, "/a", {})[0].name == "a"

@@ -249,6 +249,18 @@ def test_plan_chooses_the_rate_for_each_request(make: Make) -> None:
     assert [passed(engine, View(name=name), limit) for name in ("free", "pro")] == [1, 3]
 
 
+def test_plans_count_apart_and_are_reset_apart(make: Make) -> None:
+    engine = make()
+    limit = Limit("api", rates={"a&b": "1/m", "pro": "1/m"}, plan=lambda view: view.name)
+    for_all = Limit("all", rates={"a&b": "1/m", "pro": "1/m"}, plan=lambda view: view.name, key="global")
+    for name in ("a&b", "pro"):
+        assert [passed(engine, View(name=name), each) for each in (limit, for_all)] == [1, 1]
+    run(engine.reset("api", "plan=a%26b&ip=192.0.2.1", on_loop=False))
+    run(engine.reset("all", "plan=pro", on_loop=False))
+    assert [passed(engine, View(name=name), limit) for name in ("a&b", "pro")] == [1, 0]
+    assert [passed(engine, View(name=name), for_all) for name in ("a&b", "pro")] == [0, 1]
+
+
 def test_exempt_when_is_asked_for_each_request(make: Make) -> None:
     engine = make()
     limit = Limit("site", "1/m", exempt_when=lambda view: view.name == "robot")
@@ -264,8 +276,11 @@ def unawaited(*_arguments: object) -> Any:
 
 def test_answer_that_nobody_awaits_exempts_and_refunds_nothing(make: Make, caplog: pytest.LogCaptureFixture) -> None:
     engine = make()
-    with pytest.raises(TypeError, match="exempt_when of limit 'site' returned what nobody awaits"):
-        admit(engine, View(), Limit("site", "1/m", exempt_when=unawaited))
+    site = Limit("site", "1/m", exempt_when=unawaited)
+    with pytest.raises(TypeError, match="exempt_when of limit 'site' returned what nobody awaits: make it a plain function"):
+        admit(engine, View(), site)
+    with pytest.raises(TypeError, match="make it a coroutine function"):
+        admit(engine, View(awaits=True), site)
     login = Limit("login", "2/m", refund_when=unawaited)
     run(engine.settle(View(), admit(engine, View(), login), 200, {}))
     assert "refund_when of limit 'login' failed" in caplog.text
@@ -352,9 +367,18 @@ def test_reset_of_issuance_takes_the_subject(make: Make) -> None:
     engine.processor().create(Claims(sub="ann"))
 
 
-def test_reset_of_a_key_that_is_no_counted_one_is_a_value_error(make: Make) -> None:
+@pytest.mark.parametrize("key", ["192.0.2.1", "IP=192.0.2.1", "ip=", "foo=bar", "header:=a", "field:user", "=", ""])
+def test_reset_of_a_key_that_is_no_counted_one_is_a_value_error(make: Make, key: str) -> None:
     with pytest.raises(ValueError, match=r"such as 'ip=192\.0\.2\.1'"):
-        run(make().reset("site", "192.0.2.1", on_loop=False))
+        run(make().reset("site", key, on_loop=False))
+
+
+@pytest.mark.parametrize("key", ["ip=2001:db8::7", "ip=2001:db8::/64"])
+def test_reset_takes_an_address_for_its_network(make: Make, key: str) -> None:
+    engine, site, view = make(), Limit("site", "1/m"), View(peer="2001:db8::9")
+    assert passed(engine, view, site) == 1
+    run(engine.reset("site", key, on_loop=False))
+    assert passed(engine, view, site) == 1
 
 
 class Waiting:

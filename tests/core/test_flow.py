@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jwtlimit_core.flow import Call, Flow, awaits, run, run_async
+from jwtlimit_core.flow import Call, Flow, awaits, is_on_loop, run, run_async
 
 Runner = Callable[[Flow[Any]], Any]
 
@@ -172,3 +172,10 @@ class Callee:
 )
 def test_awaits_of_a_function_says_whether_its_answer_is_awaited(function: object, answer: bool) -> None:
     assert awaits(function) is answer
+
+
+def test_loop_is_found_whoever_runs_it() -> None:
+    async def asks() -> bool:
+        return is_on_loop()
+
+    assert [is_on_loop(), asyncio.run(asks()), is_on_loop()] == [False, True, False]

@@ -1,6 +1,6 @@
 """Limits as values: what they take, and that every bad value is named at once."""
 
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 from typing import Any
 
 import pytest
@@ -68,6 +68,12 @@ def test_limit_with_equal_values_is_equal_and_hashes_alike() -> None:
     assert len({*rates, Limit("api", "5/m"), Limit("api", Rate(5, 60)), Limit("api", "5/m", cost=2)}) == 3
 
 
+@pytest.mark.parametrize("limit", [Limit("a", "5/m", methods=["GET"]), Limit("a", rates={"free": "5/m"}, plan=len)])
+def test_limit_can_be_had_with_other_values(limit: Limit) -> None:
+    assert replace(replace(limit, name="b"), name="a") == limit
+    assert replace(limit, key="global").parts[0].source == "global"
+
+
 def test_limit_cannot_be_changed() -> None:
     with pytest.raises(FrozenInstanceError):
         Limit("login", "5/m").cost = 2  # type: ignore[misc]
@@ -88,6 +94,10 @@ def test_limit_cannot_be_changed() -> None:
         ({"key": "address"}, "key must be 'ip', 'subject', 'user', 'global', 'field:NAME'"),
         ({"key": "field:"}, "key must be"),
         ({"key": "cookie:session"}, "key must be"),
+        ({"key": "header:"}, "key must be"),
+        ({"key": "header: x-api-key"}, "key must be"),  # no header has such a name: all would be charged by address
+        ({"key": "header:clé"}, "key must be"),
+        ({"paths": ["/token?x=1"]}, "paths must have paths that begin with / and go on, such as '/healthz', without a query"),
         ({"key": ()}, "key must be"),
         ({"key": ("ip", 7)}, "key must be"),
         ({"key": ("ip", ("subject",))}, "key must be"),

@@ -186,6 +186,10 @@ def test_setting_of_an_unknown_name_is_refused_with_the_nearest(name: str, messa
         ("EXEMPT_PATHS", ["/"]),  # everything
         ("EXEMPT_PATHS", [7]),
         ("EXEMPT_PATHS", 7),
+        ("EXEMPT_PATHS", ["/healthz?x=1"]),
+        ("CLOCK", ManualClock),  # the class
+        ("CLOCK", "time"),
+        ("STORE", "redis://localhost:99999/0"),
         ("TRUSTED_PROXIES", "10.0.0.0/8"),
         ("TRUSTED_PROXIES", ["0.0.0.0/0"]),
         ("FORWARDED_HEADER", "X-Real-IP"),
@@ -215,6 +219,23 @@ def test_settings_with_several_problems_name_them_all() -> None:
     }
     named = [problem.split()[0].rstrip(":") for problem in problems("JWTLIMIT_", **values)]
     assert sorted(named) == sorted(f"JWTLIMIT_{name}" for name in values)
+
+
+def test_settings_with_problems_of_every_kind_name_them_all() -> None:
+    with pytest.raises(ConfigError) as caught:
+        build_engine(
+            {
+                "ISSUE_RATE": "often",
+                "LIMITS": [Limit("me", "1/m", key="user"), Limit("api", "1/m", key="subject"), Limit("slow", "1/m", key=later)],
+                "STORE": "redis://localhost:99999/0",
+                "USER_KEY": None,
+                "X": 1,
+            },
+            host="sync",
+            knows_users=False,
+        )
+    words = ["X is no setting", "ISSUE_RATE", "STORE", "'me' is by user", "'api' is by subject", "'slow' has a coroutine"]
+    assert [word in problem for word, problem in zip(words, caught.value.problems, strict=True)] == [True] * len(words)
 
 
 def test_settings_of_keys_that_exclude_each_other_are_named_as_settings() -> None:
