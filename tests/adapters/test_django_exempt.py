@@ -202,9 +202,7 @@ def test_django_exempt_views_are_those_of_the_urls_that_hold_now(settings: Any, 
 
 @pytest.mark.parametrize("prefixed", [True, False])
 @pytest.mark.parametrize("place", [0, 1])
-def test_django_exempt_view_is_found_in_whatever_language_the_request_before_was(
-    site: Site, place: int, prefixed: bool
-) -> None:
+def test_django_exempt_view_is_found_whatever_language_came_before(site: Site, place: int, prefixed: bool) -> None:
     chain = [LOCALE]
     chain.insert(place, OURS)
     site.settings.LANGUAGES = [("en", "English"), ("de", "Deutsch")]

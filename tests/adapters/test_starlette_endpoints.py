@@ -220,7 +220,7 @@ class Unrequested:
     [
         (
             socket,
-            r"no WebSocket endpoints: for tests.adapters.test_starlette_endpoints.socket use dependencies=\[Depends\(RateLimit\(...\)\)\]",
+            rf"no WebSocket endpoints: for {__name__}.socket use dependencies=\[Depends\(RateLimit\(...\)\)\]",
         ),
         (starlette_postponed.socket, "no WebSocket endpoints"),
         (HTTPEndpoint, "put it on the methods of HTTPEndpoint"),
@@ -231,8 +231,8 @@ class Unrequested:
         (Unrequested(), "Unrequested has no parameter for its request"),
         ("x", "takes functions, not 'x'"),
         (None, "takes functions, not None"),
-        (yielding, "cannot refuse what tests.adapters.test_starlette_endpoints.yielding yields"),
-        (yielding_async, "cannot refuse what tests.adapters.test_starlette_endpoints.yielding_async yields"),
+        (yielding, f"cannot refuse what {__name__}.yielding yields"),
+        (yielding_async, f"cannot refuse what {__name__}.yielding_async yields"),
     ],
 )
 def test_endpoint_that_cannot_be_limited_is_refused_at_once(endpoint: Any, problem: str) -> None:
@@ -241,7 +241,7 @@ def test_endpoint_that_cannot_be_limited_is_refused_at_once(endpoint: Any, probl
 
 
 def test_parameter_that_turns_out_to_be_no_request_is_told_of() -> None:
-    with pytest.raises(ConfigError, match="req of tests.adapters.test_starlette_endpoints.bare is no request"):
+    with pytest.raises(ConfigError, match=rf"req of {__name__}.bare is no request"):
         asyncio.run(rate_limit("1/m")(bare)("ann"))
     with pytest.raises(ConfigError, match="takes no WebSocket endpoints"):
         asyncio.run(rate_limit("1/m")(bare)(WebSocket({"type": "websocket"}, None, None)))  # type: ignore[arg-type]
