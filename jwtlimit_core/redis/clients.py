@@ -6,18 +6,18 @@ import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 from weakref import ref
 
 import redis
 import redis.asyncio
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import ResponseError
 from redis.retry import Retry
 
 from jwtlimit_core.errors import ConfigError
-from jwtlimit_core.redis.connections import Connections, is_of_replica
+from jwtlimit_core.redis.connections import Connections, is_of_server
 from jwtlimit_core.turn import Turn
 
 __all__ = ["OneLoop", "PerLoop", "PerProcess", "check_patience", "execute", "execute_async"]
@@ -168,12 +168,12 @@ def _running_loop() -> asyncio.AbstractEventLoop:
 def execute(client: Any, *command: str | bytes) -> Any:
     """Send *command* by ``execute_command`` of a client of the application, which may have it watched.
 
-    The connection to what has become a replica is closed: its name may stand for another server by now.
+    The connection to a server that cannot serve, such as a replica, is closed: its name may stand for another by now.
     """
     try:
         return client.execute_command(*command)
     except ResponseError as error:
-        if is_of_replica(error) and hasattr(client, "connection_pool"):  # a cluster looks for itself
+        if is_of_server(error) and hasattr(client, "connection_pool"):  # a cluster looks for itself
             connection = client.connection_pool.get_connection()  # the one that was used last
             connection.disconnect()
             client.connection_pool.release(connection)
@@ -185,7 +185,9 @@ async def execute_async(client: Any, *command: str | bytes) -> Any:
     try:
         return await client.execute_command(*command)
     except ResponseError as error:
-        if is_of_replica(error) and hasattr(client, "connection_pool"):
+        if is_of_server(error) and hasattr(client, "connection_pool"):
+            if client.connection is not None:  # the only one, see single_connection_client
+                await client.connection.disconnect()
             await client.connection_pool.disconnect(inuse_connections=False)
         raise
 
@@ -222,6 +224,8 @@ def check_patience(client: Any, timeout: float) -> None:
             problems.append("single_connection_client lets threads wait for each other")
         if sentinels:
             form = f"Sentinel(..., sentinel_kwargs=dict({settings}), {settings}).master_for(...)"
+        elif issubclass(pool.connection_class, redis.UnixDomainSocketConnection):
+            form = f"Redis.from_url('unix://...', {settings}), or use from_url()"  # Redis(...) drops one of them
         elif isinstance(pool, redis.BlockingConnectionPool):
             form = f"Redis.from_pool(BlockingConnectionPool(..., timeout={{0:g}}, {settings})), or use from_url()"
         else:
@@ -242,7 +246,7 @@ def _impatience(pool: Any, most: float) -> list[str]:
     if isinstance(pool, redis.BlockingConnectionPool):
         waits["timeout"] = pool.timeout
     # A thousandth more, since the number was shown rounded.
-    problems = [f"{name} is {value}" for name, value in waits.items() if value is None or value > most * 1.001]
+    problems = [f"{name} is {value}" for name, value in waits.items() if value is None or not 0 < value <= most * 1.001]
     if connection.retry._retries:
         problems.append(f"retry makes {connection.retry._retries} more attempts")
     if getattr(pool, "maint_notifications_enabled", bool)():
@@ -252,26 +256,40 @@ def _impatience(pool: Any, most: float) -> list[str]:
 
 def _maker(module: Any, retry: Any, url: str, **times: float | None) -> Callable[[], Any]:
     """Return what makes clients of *module*, redis or redis.asyncio, for *url*; it has been tried."""
-    keepalive = {} if url.startswith("unix:") else _KEEPALIVE
+    query: dict[str, list[str]] = {}
 
     def make() -> Any:
+        options: dict[str, Any] = {} if url.startswith("unix:") else dict(_KEEPALIVE)
+        if url.startswith("rediss:") and query.get("ssl_cert_reqs") != ["none"]:
+            options["ssl_check_hostname"] = True  # older versions of redis-py do not
         # RESP2 saves the round trip of HELLO.
-        pool = module.BlockingConnectionPool.from_url(
-            url, **times, **keepalive, retry=retry(NoBackoff(), 0), max_connections=_MOST_CONNECTIONS, protocol=2
-        )
+        options |= {"retry": retry(NoBackoff(), 0), "max_connections": _MOST_CONNECTIONS, "protocol": 2}
+        pool = module.BlockingConnectionPool.from_url(url, **times, **options)
         return module.Redis.from_pool(pool)
 
     try:
-        if not url.startswith("unix:"):
-            _check_database(urlsplit(url).path.strip("/"))
+        parts = urlsplit(url)
+        query |= parse_qs(parts.query)
+        _check_what_redis_py_does_not(url, parts.path.strip("/"), query)
         pool = make().connection_pool
         pool.connection_class(**pool.connection_kwargs)  # connects at its first use; knows which options there are
-    except (TypeError, ValueError, RedisError):
+    except Exception:  # noqa: BLE001  of redis-py, which fails in many ways at what an option of a URL cannot be
         # Without its cause: a URL may hold a password.
         raise ConfigError("the URL of the store must read like redis://host:6379/0, rediss:// or unix:///path") from None
+    if pool.connection_kwargs["protocol"] != 2:
+        raise ConfigError(
+            "the URL of the store must leave the protocol alone: the maintenance notifications of protocol 3 can stretch the "
+            "time-outs, and keep connections that the server has closed"
+        )
     return make
 
 
-def _check_database(text: str) -> None:
-    if text and not text.isdecimal():
-        raise ValueError("redis-py takes it for 0")
+def _check_what_redis_py_does_not(url: str, path: str, query: dict[str, list[str]]) -> None:
+    if not url.startswith(("redis://", "rediss://", "unix://")):
+        raise ValueError("some versions take other cases for these")
+    if not url.startswith("unix:") and path and not path.isdecimal():
+        raise ValueError("it takes another database than a number for 0")
+    if "retry" in query:
+        raise ValueError("it takes the text for an object")
+    if int(query.get("max_connections", ["1"])[0]) < 1:
+        raise ValueError("it takes 0 for no bound")

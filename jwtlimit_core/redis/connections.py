@@ -8,12 +8,14 @@ from typing import Any
 from weakref import WeakSet
 
 import redis
-from redis.exceptions import ReadOnlyError, ResponseError
+from redis.exceptions import NoScriptError, ResponseError
 
 from jwtlimit_core.redis.wire import packed
 from jwtlimit_core.turn import Turn
 
-__all__ = ["Connections", "is_of_replica"]
+__all__ = ["Connections", "is_of_key", "is_of_server"]
+
+_OF_KEY = ("WRONGTYPE",)  # replies that concern one key; older servers put more before them, in scripts
 
 
 class Connections:
@@ -54,8 +56,11 @@ class Connections:
             return connection.read_response()
         except BaseException as error:
             # Its reply may still be under way; or the name of the server stands for another one by now.
-            if not isinstance(error, ResponseError) or is_of_replica(error):
+            if not isinstance(error, ResponseError):
                 connection.disconnect()
+            elif is_of_server(error):
+                connection.disconnect()
+                self._disconnect_idle()
             raise
         finally:
             self._give(connection)
@@ -65,6 +70,9 @@ class Connections:
     def close(self) -> None:
         """Close all connections, those in use when they are given back."""
         self._closed = True
+        self._disconnect_idle()
+
+    def _disconnect_idle(self) -> None:
         with suppress(IndexError):
             while True:
                 self._idle.pop().disconnect()
@@ -128,10 +136,17 @@ class Connections:
             self._turn.append(None)
 
 
-def is_of_replica(error: BaseException) -> bool:
-    """Say whether *error* is that of a server that is a replica, such as what was the primary before a failover."""
-    # Older servers put more before it, in scripts, and redis-py knows it no more.
-    return isinstance(error, ReadOnlyError) or (isinstance(error, ResponseError) and "READONLY" in str(error))
+def is_of_key(error: Exception) -> bool:
+    """Say whether *error* is a reply about one key, while the server is well."""
+    return any(word in str(error) for word in _OF_KEY)
+
+
+def is_of_server(error: ResponseError) -> bool:
+    """Say whether *error* is the reply of a server that cannot serve, such as one that is the primary no more.
+
+    The name that it was found by may stand for another by now.
+    """
+    return not isinstance(error, NoScriptError) and not is_of_key(error)
 
 
 def _is_stale(connection: Any) -> bool:

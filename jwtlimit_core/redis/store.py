@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from functools import partial
@@ -15,6 +16,7 @@ from jwtlimit_core.clock import Clock
 from jwtlimit_core.errors import ConfigError
 from jwtlimit_core.flow import Call, Flow
 from jwtlimit_core.redis.clients import OneLoop, PerLoop, PerProcess, check_patience, execute, execute_async
+from jwtlimit_core.redis.connections import is_of_key
 from jwtlimit_core.redis.wire import SCRIPT, SCRIPT_SHA
 from jwtlimit_core.turn import Turn
 
@@ -25,9 +27,7 @@ logger = logging.getLogger("jwtlimit")
 T = TypeVar("T")
 
 _PAGE = 1_000
-# Replies that concern one key, not the server; older servers put more before them, in scripts. Everything else is asked again
-# only by the probe.
-_OF_ONE_KEY = ("WRONGTYPE",)
+_WORD = re.compile(r"(?:^|: -)([A-Z]+) ")  # in what a server says; older ones put more before it, in scripts
 
 
 class StoreDown(Exception):
@@ -183,7 +183,7 @@ class Store:
             self._turn.append(None)
 
     def _failed(self, error: Exception, sent_ns: int) -> None:
-        if any(text in str(error) for text in _OF_ONE_KEY):
+        if is_of_key(error):
             return
         try:
             self._turn.take()
@@ -286,7 +286,10 @@ def _numbers(count: int, reply: str | bytes) -> list[int]:
 
 
 def _text(error: Exception) -> str:
-    # Of what the server says only the first word, such as OOM: the rest may quote the command, and so a key.
-    known = isinstance(error, redis.ConnectionError | redis.TimeoutError)
-    text = str(error) if known else str(error).partition(" ")[0] if type(error) is ResponseError else ""
+    text = str(error)
+    if not isinstance(error, redis.ConnectionError | redis.TimeoutError):
+        # Of what the server says only the first word, such as OOM: the rest may quote the command, and so a key.
+        word = _WORD.search(text)
+        text = word[1] if word else text.partition(" ")[0]
+        text = text if type(error) is ResponseError else ""
     return type(error).__name__ + (f": {text}" if text else "")

@@ -17,7 +17,8 @@ import redis.asyncio
 from jwtlimit_core import LimiterUnavailable
 from jwtlimit_core.redis import AsyncRedisTokenBucket, RedisTokenBucket
 from jwtlimit_core.redis.clients import PerProcess
-from jwtlimit_core.redis.connections import Connections, is_of_replica
+from jwtlimit_core.redis.connections import Connections, is_of_key, is_of_server
+from jwtlimit_core.redis.store import _text
 from jwtlimit_core.testing import ManualClock
 from servers import Server, binaries, served
 from stores import Plain
@@ -184,12 +185,12 @@ def test_connection_with_something_left_in_it_is_made_anew(make: Make) -> None:
     assert number(connections) != before
 
 
-@pytest.mark.parametrize("error", [b"WRONG", b"ECHO"])
-def test_connection_whose_reply_was_an_error_is_used_again(make: Make, error: bytes) -> None:
+@pytest.mark.parametrize("command", [("EVALSHA", "0" * 40, "0"), ("EVAL", "return redis.error_reply('WRONGTYPE of key')", "0")])
+def test_connection_whose_reply_was_an_error_of_the_call_is_used_again(make: Make, command: tuple[str, ...]) -> None:
     connections = make(2)
     before = number(connections)
     with pytest.raises(redis.ResponseError):
-        connections.execute("CLIENT", error)
+        connections.execute(*command)
     assert number(connections) == before
 
 
@@ -246,14 +247,36 @@ def test_limiter_whose_calls_are_interrupted_anywhere_goes_on_and_mixes_no_repli
 # After a failover -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("given", [False, True], ids=["of-url", "given"])
-@pytest.mark.parametrize(("module", "kind"), [(redis, RedisTokenBucket), (redis.asyncio, AsyncRedisTokenBucket)])
-def test_connection_to_what_became_a_replica_is_not_used_again(module: Any, kind: Any, given: bool) -> None:
-    with served(BINARY) as server, asyncio.Runner() as runner:
-        url, options = f"{server.url}?client_name=failover", {"socket_timeout": 2, "socket_connect_timeout": 2, "protocol": 2}
-        source: Any = module.Redis.from_url(url, **options) if given else url
+OTHERWISE = {
+    "READONLY": ("REPLICAOF", "127.0.0.1", "1"),
+    "MASTERDOWN": ("REPLICAOF", "127.0.0.1", "1"),  # with replica-serve-stale-data no
+    "NOREPLICAS": ("CONFIG", "SET", "min-replicas-to-write", "1"),
+}
+
+
+@pytest.mark.parametrize("reply", OTHERWISE)
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [
+        (RedisTokenBucket, "of-url"),
+        (RedisTokenBucket, "given"),  # with a single connection it is refused
+        (AsyncRedisTokenBucket, "of-url"),
+        (AsyncRedisTokenBucket, "given"),
+        (AsyncRedisTokenBucket, "single"),
+    ],
+)
+def test_connection_to_a_server_that_is_the_primary_no_more_is_not_used_again(kind: Any, reply: str, how: str) -> None:
+    module: Any = redis if kind is RedisTokenBucket else redis.asyncio
+    arguments = ("--replica-serve-stale-data", "no") if reply == "MASTERDOWN" else ()
+    with served(BINARY, *arguments) as server, asyncio.Runner() as runner:
+        url = f"{server.url}?client_name=failover"
+        options: dict[str, Any] = {"socket_timeout": 2, "socket_connect_timeout": 2, "protocol": 2}
+        if how == "single":
+            options["single_connection_client"] = True
+        source: Any = url if how == "of-url" else module.Redis.from_url(url, **options)
         clock = ManualClock()
-        limiter: Any = Plain((kind if given else kind.from_url)(source, 5, 60, timeout=5, cooldown=1, clock=clock), runner.run)
+        make = kind.from_url if how == "of-url" else kind
+        limiter: Any = Plain(make(source, 5, 60, timeout=5, cooldown=1, clock=clock), runner.run)
         with server.client() as client:
 
             def connections() -> list[str]:
@@ -261,25 +284,51 @@ def test_connection_to_what_became_a_replica_is_not_used_again(module: Any, kind
 
             limiter.acquire("a")
             [before] = connections()
-            client.execute_command("REPLICAOF", "127.0.0.1", "1")
+            client.execute_command(*OTHERWISE[reply])
             with pytest.raises(LimiterUnavailable):
                 limiter.acquire("a")
             assert before not in connections(), "its name may stand for another server by now"
             client.execute_command("REPLICAOF", "NO", "ONE")
+            client.execute_command("CONFIG", "SET", "min-replicas-to-write", "0")
             clock.advance(1)
             assert limiter.acquire("a").remaining == 3
         limiter.close()
-        if given:
+        if how != "of-url":
             source.close() if module is redis else runner.run(source.aclose())
 
 
-@pytest.mark.parametrize("text", ["You can't write against a read only replica.", "OOM command not allowed"])
+def test_idle_connections_to_a_server_that_is_the_primary_no_more_are_closed_too(make: Make) -> None:
+    connections = make(3)
+    for connection in [connections._take() for _ in range(3)]:
+        connection.connect()
+        connections._give(connection)
+    with pytest.raises(redis.ResponseError):
+        connections.execute("EVAL", "return redis.error_reply('MASTERDOWN the link is down')", "0")
+    assert [connection._sock for connection in connections._idle] == [None]
+    assert len({id(connections._take()) for _ in range(3)}) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "of_key", "word"),
+    [
+        ("WRONGTYPE Operation against a key", True, "WRONGTYPE"),
+        ("OOM command not allowed", False, "OOM"),
+        ("NOREPLICAS Not enough good replicas", False, "NOREPLICAS"),
+        ("unknown command 'EVALSHA'", False, "unknown"),
+    ],
+)
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_error_of_a_replica_is_known_by_its_kind_or_its_text(text: str, wrapped: bool) -> None:
-    is_replica = text.startswith("You")
-    error = redis.ReadOnlyError(text) if is_replica else redis.ResponseError(text)
+def test_error_reply_is_known_by_its_first_word_and_nothing_more_of_it_is_told(
+    text: str, of_key: bool, word: str, wrapped: bool
+) -> None:
     if wrapped:  # as Redis 6.2 does within a script
-        code = "-READONLY " if is_replica else "-"
-        error = redis.ResponseError(f"Error running script (call to f_1): @user_script:1: {code}{text}")
-    assert is_of_replica(error) is is_replica
-    assert not is_of_replica(redis.ConnectionError(f"READONLY {text}"))
+        text = f"Error running script (call to f_1): @user_script:1: @user_script: 1: -{text}"
+        word = word if word.isupper() else "Error"
+    error = redis.ResponseError(text)
+    assert (is_of_key(error), is_of_server(error)) == (of_key, not of_key)
+    assert _text(error) == f"ResponseError: {word}"
+
+
+def test_script_that_the_server_does_not_know_is_no_fault_of_it() -> None:
+    assert not is_of_server(redis.exceptions.NoScriptError("No matching script."))
+    assert is_of_server(redis.ReadOnlyError("You can't write against a read only replica."))

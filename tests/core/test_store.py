@@ -163,6 +163,11 @@ def test_cluster_client_whose_nodes_add_up_is_refused(nodes: list[Server]) -> No
         "redis://:hunter2@localhost?protocol=9",
         "redis://:hunter2@localhost/tokens",
         "redis://:hunter2@localhost/-1",
+        "redis://:hunter2@localhost?retry=3",
+        "redis://:hunter2@localhost?max_connections=0",
+        "redis://:hunter2@localhost?max_connections=many",
+        "REDIS://:hunter2@localhost",
+        " redis://:hunter2@localhost",
     ],
 )
 def test_url_that_is_none_is_refused_without_its_password(kind: Any, url: str) -> None:
@@ -174,7 +179,16 @@ def test_url_that_is_none_is_refused_without_its_password(kind: Any, url: str) -
 
 @pytest.mark.parametrize("kind", SYNC)
 @pytest.mark.parametrize(
-    "query", ["socket_timeout=9", "socket_connect_timeout=9", "timeout=9", "retry_on_timeout=yes&socket_timeout=1"]
+    "query",
+    [
+        "socket_timeout=9",
+        "socket_connect_timeout=9",
+        "timeout=9",
+        "retry_on_timeout=yes&socket_timeout=1",
+        "socket_timeout=nan",
+        "socket_timeout=0",
+        "socket_connect_timeout=-1",
+    ],
 )
 def test_url_that_asks_for_a_longer_time_out_is_refused_without_its_password(kind: Any, query: str) -> None:
     with pytest.raises(ConfigError, match=r"must leave the time-outs alone: \w*timeout is ") as refused:
@@ -188,6 +202,13 @@ def test_url_that_asks_for_a_longer_time_out_is_refused_without_its_password(kin
 )
 def test_url_that_reads_like_one_is_accepted(kind: Any, url: str) -> None:
     assert repr(kind.from_url(url, 5, 60)) == f"<{kind.__name__} 'default' 5/m, deny on failure>"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_url_that_asks_for_protocol_3_is_refused_without_its_password(kind: Any) -> None:
+    with pytest.raises(ConfigError, match="must leave the protocol alone") as refused:
+        kind.from_url("redis://:hunter2@localhost?protocol=3")
+    assert "hunter2" not in str(refused.value)
 
 
 @pytest.mark.parametrize("kind", KINDS)
