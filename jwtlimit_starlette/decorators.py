@@ -27,7 +27,7 @@ _NO_WEBSOCKETS = f"rate_limit takes no WebSocket endpoints: for {{}} {_DEPENDENC
 _ADD_REQUEST = f"add a parameter request: Request, or {_DEPENDENCY}"
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 _MET = "jwtlimit.dependencies"  # in the scope of a request
-_OWNER = Owner()  # it gives names to limits, and keeps nothing else; there is no object of the application at a decorator
+_OWNER = Owner()  # it only names limits; there is no object of the application at a decorator
 
 
 class RateLimit:

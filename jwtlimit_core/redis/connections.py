@@ -1,9 +1,9 @@
 """Connections of redis-py to one server, shared by the threads of one process."""
 
+import queue
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from queue import Empty, SimpleQueue
 from typing import Any
 from weakref import WeakSet
 
@@ -35,7 +35,7 @@ class Connections:
         self._most = most
         self._wait_s = wait_s
         self._idle: deque[Any] = deque()
-        self._waiting: deque[SimpleQueue[Any]] = deque()
+        self._waiting: deque[queue.SimpleQueue[Any]] = deque()
         self._alive: WeakSet[Any] = WeakSet()  # one that was lost is none
         self._turn = Turn()
         self._closed = False
@@ -91,14 +91,14 @@ class Connections:
 
     def _handed_over(self) -> Any:
         """Wait for a connection, first come, first served: under load, those who use one now would be first each time."""
-        place: SimpleQueue[Any] = SimpleQueue()
+        place: queue.SimpleQueue[Any] = queue.SimpleQueue()
         try:
             self._waiting.append(place)
             self._hand_over()
             return place.get(timeout=self._wait_s)
         except BaseException as error:  # one of a signal handler, too: who leaves takes his place away
             late = self._left(place)
-            if not isinstance(error, Empty):
+            if not isinstance(error, queue.Empty):
                 if late is not None:
                     self._give(late)
                 raise
@@ -106,12 +106,12 @@ class Connections:
             raise redis.ConnectionError("all connections are in use")
         return late
 
-    def _left(self, place: "SimpleQueue[Any]") -> Any:
+    def _left(self, place: "queue.SimpleQueue[Any]") -> Any:
         """Take *place* out of the queue; return the connection that was being handed over there at that moment, if one was."""
         try:
             self._waiting.remove(place)
         except ValueError:
-            with suppress(Empty):
+            with suppress(queue.Empty):
                 return place.get(timeout=self._wait_s)
         return None
 

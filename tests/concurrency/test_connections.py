@@ -305,7 +305,7 @@ def test_idle_connections_to_a_server_that_is_the_primary_no_more_are_closed_too
     with pytest.raises(redis.ResponseError):
         connections.execute("EVAL", "return redis.error_reply('MASTERDOWN the link is down')", "0")
     assert [connection._sock for connection in connections._idle] == [None]
-    assert len({id(connections._take()) for _ in range(3)}) == 3
+    assert len({id(connection) for connection in [connections._take() for _ in range(3)]}) == 3
 
 
 @pytest.mark.parametrize(
