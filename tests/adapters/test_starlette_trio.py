@@ -36,7 +36,12 @@ def statuses(app: Any, count: int = 3, **scope: Any) -> list[int]:
     return trio.run(main)
 
 
-@pytest.mark.parametrize("endpoint", [token, in_thread, rate_limit("2/m")(hello)])
+@rate_limit("2/m")
+async def limited(request: Request) -> PlainTextResponse:
+    return PlainTextResponse("hello")
+
+
+@pytest.mark.parametrize("endpoint", [token, in_thread, limited])
 def test_limits_hold_on_trio(endpoint: Callable[..., Any]) -> None:
     assert statuses(make_app(Route("/", endpoint), secret_key=SECRET, issue_rate="2/m")) == [200, 200, 429]
     assert statuses(make_app(Route("/", endpoint), secret_key=SECRET, limits=[Limit("site", "1/m")])) == [200, 429, 429]

@@ -209,3 +209,7 @@ def test_store_without_the_event_loop_of_asyncio_is_a_config_error(make: Make) -
             await run_async(engine.enter(view, engine.admission(view)))
 
     trio.run(main)
+
+
+def test_engine_over_a_store_does_not_count_alone(make: Make) -> None:
+    assert not make().counts_alone

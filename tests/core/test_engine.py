@@ -275,7 +275,6 @@ def test_reset_all_gives_requests_and_issuance_their_quota_back(make: Callable[.
     ("values", "alone"),
     [
         ({}, True),
-        ({"STORE": "redis://localhost:6379/0", "LIMITS": [LOGIN]}, False),
         ({"STORE": "memory", "SECRET_KEY": SECRET}, True),
         ({"STORE": RateLimiter(), "SECRET_KEY": SECRET}, False),  # issuance is counted there, and nothing else is limited
         ({"STORE": RateLimiter(), "SECRET_KEY": SECRET, "LIMITS": [LOGIN]}, True),
