@@ -9,7 +9,7 @@ from jwtlimit_core.errors import ConfigError
 from jwtlimit_core.flow import Call
 from jwtlimit_core.http import Headers, overlaid
 
-__all__ = ["App", "Body", "Message", "Receive", "Scope", "ScopeView", "Send", "with_headers"]
+__all__ = ["App", "Body", "Message", "Receive", "Scope", "ScopeView", "Send", "as_raw", "with_headers"]
 
 _FORWARDING = (b"x-forwarded-for", b"forwarded")
 
@@ -178,8 +178,12 @@ def with_headers(message: Message, headers: Headers) -> Message:
     """Return the *message* with which an answer begins, with *headers* in place of those of the same names."""
     if not headers:
         return message
-    raw = [(_raw_name(name), value.encode("latin-1")) for name, value in headers]
-    return dict(message, headers=overlaid(message.get("headers", ()), raw))
+    return dict(message, headers=overlaid(message.get("headers", ()), as_raw(headers)))
+
+
+def as_raw(headers: Headers) -> list[tuple[bytes, bytes]]:
+    """Return *headers* as ASGI has them."""
+    return [(_raw_name(name), value.encode("latin-1")) for name, value in headers]
 
 
 @lru_cache(1_000)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Any, ClassVar, NoReturn, Self
 
-from jwtlimit_core.asgi import App, Message, Receive, Scope, ScopeView, Send, with_headers
+from jwtlimit_core.asgi import App, Message, Receive, Scope, ScopeView, Send, as_raw, with_headers
 from jwtlimit_core.decision import RateLimitExceeded
 from jwtlimit_core.engine import Engine
 from jwtlimit_core.errors import ConfigError, LimiterUnavailable
@@ -157,30 +157,38 @@ class Passage(ScopeView):
 
     async def answer(self, response: Response, send: Send) -> None:
         """Send a whole *response*, the answer to a refusal, by the *send* of the server."""
-        about_body = [(b"content-length", b"%d" % len(response.body)), (b"content-type", response.content_type.encode())]
-        start: Message = {"type": "http.response.start", "status": response.status, "headers": about_body}
-        start = with_headers(start, response.headers)
+        headers = [
+            (b"content-length", b"%d" % len(response.body)),
+            (b"content-type", response.content_type.encode()),
+            *as_raw(response.headers),
+        ]
         if self.admission.refunds:
-            await self.settle(response.status, start["headers"])
+            await self.settle(response.status, headers)
         self.is_answered = True
-        await send(start)
+        await send({"type": "http.response.start", "status": response.status, "headers": headers})
         await send({"type": "http.response.body", "body": response.body})
 
-    async def send(self, send: Send, message: Message) -> None:
-        """Send a *message* of the answer, the first with our headers, by the *send* of the server.
+    def send(self, send: Send, message: Message) -> Awaitable[None]:
+        """Return how to send a *message* of the answer, the first with our headers, by the *send* of the server.
 
         That is not kept here: the server has the scope, and the scope may have this.
         """
-        if message["type"] == "http.response.start":
-            admission, status = self.admission, message["status"]
-            if admission.refused is None and (status in STATUSES or self._noted is not None):
-                error = self._refusal_behind(message)
-                if error is not None:
-                    self.refuse(error, self)
-            message = with_headers(message, self.engine.headers(admission, status))
-            if admission.refunds:
-                await self.settle(status, message.get("headers", ()))
-            self.is_answered = True
+        if message["type"] != "http.response.start":
+            return send(message)
+        admission, status = self.admission, message["status"]
+        if admission.refused is None and (status in STATUSES or self._noted is not None):
+            error = self._refusal_behind(message)
+            if error is not None:
+                self.refuse(error, self)
+        message = with_headers(message, self.engine.headers(admission, status))
+        if admission.refunds:
+            return self._settle_and_send(send, message)
+        self.is_answered = True
+        return send(message)
+
+    async def _settle_and_send(self, send: Send, message: Message) -> None:
+        await self.settle(message["status"], message.get("headers", ()))
+        self.is_answered = True
         await send(message)
 
     async def settle(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
