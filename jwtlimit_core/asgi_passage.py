@@ -151,7 +151,8 @@ class Passage(ScopeView):
 
         An error that brings its ``answer`` was told of when that was found.
         """
-        answer: Response = getattr(error, "answer", None) or self.engine.refuse(error, view)
+        found = getattr(error, "answer", None)
+        answer = found if isinstance(found, Response) else self.engine.refuse(error, view)
         self.admission.refused = answer.headers
         return answer
 
@@ -286,17 +287,17 @@ class Gate:
         return self._engine
 
 
-def closing(engine: Engine, send: Send) -> Send:
+def closing(engine: Engine, send: Send, in_thread: Callable[..., Awaitable[object]] = asyncio.to_thread) -> Send:
     """Return the *send* of a lifespan, which closes *engine* before the server hears that the application is down.
 
-    After that, the server stops to run us.
+    After that, the server stops to run us. What would stall the event loop is called by *in_thread*.
     """
 
     async def send_closed(message: Message) -> None:
         try:
             if message["type"] != "lifespan.startup.complete":
                 await run_async(engine.close(on_loop=True))
-                await asyncio.to_thread(run, engine.close(on_loop=False))
+                await in_thread(run, engine.close(on_loop=False))
         finally:
             await send(message)
 

@@ -44,8 +44,8 @@ def is_on_loop() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        trio = sys.modules.get("trio")  # a loop of its own, of which asyncio knows nothing
-        return trio is not None and bool(trio.lowlevel.in_trio_run())
+        trio = getattr(sys.modules.get("trio"), "lowlevel", None)  # a loop of its own, of which asyncio knows nothing
+        return bool(getattr(trio, "in_trio_run", bool)())
     return True
 
 

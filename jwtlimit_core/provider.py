@@ -1,5 +1,6 @@
 """What an application may plug in: its own limiter, its own choice of key."""
 
+from inspect import getattr_static
 from typing import Protocol, runtime_checkable
 
 __all__ = ["AsyncRateLimitProvider", "RateLimitKeyer", "RateLimitProvider", "missing_methods"]
@@ -44,5 +45,9 @@ class RateLimitKeyer(Protocol):
 
 
 def missing_methods(value: object, *methods: str) -> list[str]:
-    """Return which of *methods* cannot be called on what an application has plugged in: all, where it is a class."""
-    return [method for method in methods if isinstance(value, type) or not callable(getattr(value, method, None))]
+    """Return which of *methods* cannot be called on what an application has plugged in; of a class, those of its objects."""
+    return [method for method in methods if not callable(getattr(value, method, None)) or _is_of_objects(value, method)]
+
+
+def _is_of_objects(value: object, method: str) -> bool:
+    return isinstance(value, type) and not isinstance(getattr_static(value, method), staticmethod | classmethod)

@@ -50,13 +50,15 @@ class RequestKeys:
         Raises:
             ValueError: No limit counts such keys.
         """
-        if key is not SERVICE_KEY and not _COUNTED.fullmatch(key):
+        if key is SERVICE_KEY:
+            return key
+        if not _COUNTED.fullmatch(key):
             raise ValueError(
                 f"key must be as it is counted, such as 'ip=192.0.2.1' or 'subject=u1', or SERVICE_KEY for a global limit, "
                 f"not {shown(key)}"
             )
-        first, mark, rest = key.partition("&")
-        return f"ip={self._addresses.group(first[3:])}{mark}{rest}" if first.startswith("ip=") else key
+        parts = key.split("&")
+        return "&".join(f"ip={self._addresses.group(part[3:])}" if part.startswith("ip=") else part for part in parts)
 
     def find(self, limit: Limit, view: RequestView, admission: Admission) -> Flow[tuple[str, bool]]:
         """Return the key of a request, ``""`` where *limit* does not apply, and whether the address is in it.

@@ -150,7 +150,7 @@ def _build(
         config = _tried(lambda: Config(**{name.lower(): settings[name] for name in _TOKENS if name in settings}), found)
         # Those of functions were found before, key or not.
         problems += [_in_settings(problem) for problem in found if not problem.startswith(("before_issue", "clock"))]
-    on_loop = host != "sync"
+    on_loop, knows_users = host != "sync", knows_users or "USER_KEY" in given
     problems += misfits(limits, settings["USER_KEY"], verifies=makes_tokens, on_loop=on_loop, knows_users=knows_users)
     if problems or rate is None or addresses is None or counters is None:
         raise ConfigError(*problems)

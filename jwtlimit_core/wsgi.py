@@ -7,7 +7,7 @@ from typing import Any
 
 from jwtlimit_core.flow import Call
 
-__all__ = ["EnvironView", "Rewound"]
+__all__ = ["EnvironView", "Rewound", "code_of"]
 
 
 class EnvironView:
@@ -62,6 +62,12 @@ class Rewound(RawIOBase):
         read: bytes = self._start.read(len(buffer)) or self._rest.read(len(buffer))
         buffer[: len(read)] = read
         return len(read)
+
+
+def code_of(status: str) -> int:
+    """Return the code of a status line; 0 where that does not begin with three digits, as PEP 3333 demands."""
+    code = status[:3]
+    return int(code) if code.isdecimal() else 0
 
 
 @lru_cache(1_000)

@@ -73,7 +73,7 @@ class Passage(EnvironView, ViewPassage):
     def call(self, function: Callable[[Any], Any], *, awaits: bool) -> Call:
         """Return how to call a function of the application with the request, in a thread unless it is a coroutine function."""
         if self.awaits and not awaits:  # it may ask the database, as a look at request.user does
-            return Call(sync_to_async(function), (self.raw,), awaits=True)
+            return Call(sync_to_async(_call), (function, self.raw), awaits=True)
         return Call(function, (self.raw,), awaits)
 
     def body(self, most_bytes: int) -> Call:
@@ -92,6 +92,13 @@ class Passage(EnvironView, ViewPassage):
             # Not request.auser(), which knows nothing of a user whom another middleware than Django's has put there.
             return Call(sync_to_async(_key_of), (user,), awaits=True)
         return Call(_key_of, (user,))
+
+
+def _call(function: Callable[[Any], Any], request: HttpRequest) -> Any:
+    try:
+        return function(request)
+    except StopIteration as error:  # which no future can carry
+        raise RuntimeError("a function of a limit raised StopIteration") from error
 
 
 def _body(request: HttpRequest, most_bytes: int) -> bytes | None:

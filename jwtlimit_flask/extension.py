@@ -22,7 +22,7 @@ from jwtlimit_core.http import Refusal, kinds_of, overlaid
 from jwtlimit_core.http import Response as Answer
 from jwtlimit_core.limit import Phase
 from jwtlimit_core.settings import build_engine
-from jwtlimit_core.wsgi import EnvironView, Rewound
+from jwtlimit_core.wsgi import EnvironView, Rewound, code_of
 
 __all__ = ["JWTLimit"]
 
@@ -198,7 +198,7 @@ class JWTLimit:
 
             def start(status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Any:
                 if found:
-                    engine, admission, code = found[0].engine, found[0].admission, int(status.partition(" ")[0])
+                    engine, admission, code = found[0].engine, found[0].admission, code_of(status)
                     ours = engine.headers(admission, code)
                     headers = overlaid(headers, ours) if ours else headers
                     if admission.refunds:

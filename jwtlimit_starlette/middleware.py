@@ -6,6 +6,7 @@ It charges a request before the application sees it, and adds the headers to its
 from collections.abc import Iterator
 from typing import Any, Unpack
 
+from anyio.to_thread import run_sync
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -56,7 +57,7 @@ class RateLimitMiddleware:
         if self._problem is not None:
             await fail(self._problem, scope, receive, send)
         if scope["type"] == "lifespan":
-            await self.app(scope, receive, closing(self.engine, send))
+            await self.app(scope, receive, closing(self.engine, send, run_sync))
             return
         self.routes.look_through()
         handler = self._wrapped or scope.get("app")  # asked now: applications below put themselves there

@@ -13,7 +13,7 @@ import redis
 import redis.asyncio
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
-from redis.exceptions import ResponseError
+from redis.exceptions import RedisError, ResponseError
 from redis.retry import Retry
 
 from jwtlimit_core.errors import ConfigError
@@ -174,9 +174,10 @@ def execute(client: Any, *command: str | bytes) -> Any:
         return client.execute_command(*command)
     except ResponseError as error:
         if is_of_server(error) and hasattr(client, "connection_pool"):  # a cluster looks for itself
-            connection = client.connection_pool.get_connection()  # the one that was used last
-            connection.disconnect()
-            client.connection_pool.release(connection)
+            with suppress(RedisError):  # of the way to it; what is told is what the server said
+                connection = client.connection_pool.get_connection()  # the one that was used last
+                connection.disconnect()
+                client.connection_pool.release(connection)
         raise
 
 

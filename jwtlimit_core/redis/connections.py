@@ -70,12 +70,20 @@ class Connections:
     def close(self) -> None:
         """Close all connections, those in use when they are given back."""
         self._closed = True
-        self._disconnect_idle()
-
-    def _disconnect_idle(self) -> None:
         with suppress(IndexError):
             while True:
                 self._idle.pop().disconnect()
+
+    def _disconnect_idle(self) -> None:
+        for _ in range(len(self._idle)):
+            try:
+                connection = self._idle.popleft()
+            except IndexError:  # they are in use
+                return
+            try:
+                connection.disconnect()
+            finally:
+                self._give(connection)
 
     def _take(self) -> Any:
         try:

@@ -184,6 +184,13 @@ def test_django_exceptions_of_views_pass_unchanged_and_views_run_once(site: Site
     assert calls == ["/", "/"]
 
 
+@pytest.mark.parametrize("view", [hello, hello_async])
+def test_django_function_of_a_limit_that_stops_an_iteration_is_an_error_as_any(site: Site, view: Any) -> None:
+    site.serve(view, LIMITS=[Limit("all", "1/m", key=lambda request: next(iter(())))])
+    site.client.raise_request_exception = False
+    assert site.statuses() == [500] * 3
+
+
 def test_django_functions_of_limits_that_raise_charge_nothing(site: Site) -> None:
     def key(request: HttpRequest) -> str:
         assert isinstance(request, HttpRequest)

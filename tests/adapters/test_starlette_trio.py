@@ -70,3 +70,18 @@ def test_settings_that_cannot_work_are_told_to_the_server_on_trio() -> None:
     with pytest.raises(ConfigError, match="often"):
         trio.run(make_app(Route("/", hello), issue_rate="often"), {"type": "lifespan"}, receive, send)
     assert messages[0]["type"] == "lifespan.startup.failed"
+
+
+def test_application_ends_on_trio() -> None:
+    messages = [{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}]
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return messages.pop(0)
+
+    async def send(message: Any) -> None:
+        sent.append(message["type"])
+
+    app = make_app(Route("/", hello), secret_key=SECRET)
+    trio.run(app, {"type": "lifespan", "state": {}}, receive, send)
+    assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]

@@ -304,8 +304,21 @@ def test_idle_connections_to_a_server_that_is_the_primary_no_more_are_closed_too
         connections._give(connection)
     with pytest.raises(redis.ResponseError):
         connections.execute("EVAL", "return redis.error_reply('MASTERDOWN the link is down')", "0")
-    assert [connection._sock for connection in connections._idle] == [None]
+    assert [connection._sock for connection in connections._idle] == [None] * 3
     assert len({id(connection) for connection in [connections._take() for _ in range(3)]}) == 3
+
+
+@pytest.mark.parametrize("first", ["LOADING Redis is loading", "NOAUTH Authentication required", "OOM command not allowed"])
+def test_no_connection_is_lost_to_whatever_errors_a_server_answers(make: Make, first: str) -> None:
+    connections = make(20)
+    for connection in [connections._take() for _ in range(20)]:
+        connection.connect()
+        connections._give(connection)
+    for text in (*[first] * 20, "READONLY You can't write"):
+        connections._idle.rotate(1)
+        with pytest.raises(redis.RedisError):
+            connections.execute("EVAL", f'return redis.error_reply("{text}")', "0")
+    assert len({id(connection) for connection in [connections._take() for _ in range(20)]}) == 20
 
 
 @pytest.mark.parametrize(

@@ -157,6 +157,13 @@ def test_refusal_that_brings_its_answer_is_told_once() -> None:
     assert len(told) == 1
 
 
+def test_refusal_may_have_an_answer_of_another_kind() -> None:
+    class Mine(LimiterUnavailable):
+        answer = "mine"
+
+    assert answer_of(Limited(engine_of(), Hello(error=Mine("down"))))[0] == 503
+
+
 def test_passage_has_the_request_of_the_framework_while_there_is_one() -> None:
     class Framed(Passage):
         request_class = list  # of whatever is called with scope and receive

@@ -375,10 +375,12 @@ def test_reset_of_a_key_that_is_no_counted_one_is_a_value_error(make: Make, key:
 
 @pytest.mark.parametrize("key", ["ip=2001:db8::7", "ip=2001:db8::/64"])
 def test_reset_takes_an_address_for_its_network(make: Make, key: str) -> None:
-    engine, site, view = make(), Limit("site", "1/m"), View(peer="2001:db8::9")
-    assert passed(engine, view, site) == 1
+    engine, site, view = make(), Limit("site", "1/m"), View(peer="2001:db8::9", name="7")
+    pair = Limit("pair", "1/m", key=("user", "ip"))
+    assert [passed(engine, view, limit) for limit in (site, pair)] == [1, 1]
     run(engine.reset("site", key, on_loop=False))
-    assert passed(engine, view, site) == 1
+    run(engine.reset("pair", f"user=7&{key}", on_loop=False))
+    assert [passed(engine, view, limit) for limit in (site, pair)] == [1, 1]
 
 
 class Waiting:

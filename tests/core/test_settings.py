@@ -187,7 +187,7 @@ def test_setting_of_an_unknown_name_is_refused_with_the_nearest(name: str, messa
         ("EXEMPT_PATHS", [7]),
         ("EXEMPT_PATHS", 7),
         ("EXEMPT_PATHS", ["/healthz?x=1"]),
-        ("CLOCK", ManualClock),  # the class
+        ("CLOCK", ManualClock),  # the class, whose functions are of its objects
         ("CLOCK", "time"),
         ("STORE", "redis://localhost:99999/0"),
         ("TRUSTED_PROXIES", "10.0.0.0/8"),
@@ -236,6 +236,28 @@ def test_settings_with_problems_of_every_kind_name_them_all() -> None:
         )
     words = ["X is no setting", "ISSUE_RATE", "STORE", "'me' is by user", "'api' is by subject", "'slow' has a coroutine"]
     assert [word in problem for word, problem in zip(words, caught.value.problems, strict=True)] == [True] * len(words)
+
+
+class Standing:
+    """A clock that nobody has to make."""
+
+    @staticmethod
+    def time_ns() -> int:
+        return 1_900_000_000_000_000_000
+
+    @classmethod
+    def monotonic_ns(cls) -> int:
+        return 7
+
+
+def test_clock_may_be_a_class_that_can_be_asked() -> None:
+    assert enters(build_engine({"LIMITS": [Limit("site", "1/m")], "CLOCK": Standing}), View())
+
+
+def test_user_key_that_cannot_be_imported_is_the_only_problem() -> None:
+    with pytest.raises(ConfigError) as caught:
+        build_engine({"USER_KEY": "no.such", "LIMITS": [Limit("me", "1/m", key="user")]}, knows_users=False)
+    assert len(caught.value.problems) == 1
 
 
 def test_settings_of_keys_that_exclude_each_other_are_named_as_settings() -> None:

@@ -2,10 +2,11 @@
 
 from io import BufferedReader, BytesIO
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jwtlimit_core.wsgi import EnvironView, Rewound
+from jwtlimit_core.wsgi import EnvironView, Rewound, code_of
 
 
 @given(content=st.binary(max_size=40), at=st.integers(0, 40), sizes=st.lists(st.integers(1, 9), max_size=9))
@@ -31,3 +32,10 @@ def test_environ_headers_are_those_of_the_environ_as_it_is_now() -> None:
     for name in ("HTTP_X_FORWARDED_FOR", "HTTP_FORWARDED"):
         headers.environ = {name: ""}
         assert headers.is_forwarded is True
+
+
+@pytest.mark.parametrize(
+    ("status", "code"), [("200 OK", 200), ("429", 429), ("200OK", 200), ("0 as you like", 0), ("", 0), ("²00 OK", 0)]
+)
+def test_code_of_a_status_line_that_has_none_is_0(status: str, code: int) -> None:
+    assert code_of(status) == code
