@@ -39,7 +39,7 @@ _PREFIX = "JWTLIMIT_"
 class _Passage(EnvironView):
     """A request on its way through one extension, as the engine looks at it; kept in the environ, since `g` may outlive it."""
 
-    __slots__ = ("admission", "engine", "is_answering", "method", "path", "peer")
+    __slots__ = ("admission", "engine", "environ", "is_answering", "method", "path", "peer", "raw")
 
     awaits = False
 
