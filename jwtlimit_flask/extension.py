@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from functools import partial
 from io import BufferedReader
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 from urllib.parse import urlencode
 
 from flask import Flask, Request, Response, current_app, g, request
@@ -15,7 +15,7 @@ from werkzeug.wsgi import LimitedStream, get_input_stream
 
 from jwtlimit_core import Clock, ConfigError, Processor, Rate
 from jwtlimit_core.config import BeforeIssue
-from jwtlimit_core.decoration import Decoration, LimitOptions, Owner, exempt, is_exempt, warn_of_limits_in_vain
+from jwtlimit_core.decoration import Decoration, Decorator, LimitOptions, Owner, exempt, is_exempt, warn_of_limits_in_vain
 from jwtlimit_core.engine import Engine, OnRefused
 from jwtlimit_core.flow import Call, run
 from jwtlimit_core.http import Refusal, kinds_of, overlaid
@@ -29,8 +29,6 @@ __all__ = ["JWTLimit"]
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
-P = ParamSpec("P")
-R = TypeVar("R")
 View = TypeVar("View")
 
 _PREFIX = "JWTLIMIT_"
@@ -119,9 +117,7 @@ class JWTLimit:
         """
         return self._engine.processor()
 
-    def rate_limit(
-        self, rate: Rate | str | None = None, **options: Unpack[LimitOptions]
-    ) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    def rate_limit(self, rate: Rate | str | None = None, **options: Unpack[LimitOptions]) -> Decorator:
         """Limit a view; put it below ``@app.route``. Several on one view are charged together, or not at all.
 
         Args:
