@@ -151,7 +151,7 @@ class JWTLimit:
 
     def _entrance(self, app: Flask, engine: Engine) -> Callable[[], None]:
         """Return the hook that charges a request to the limits of the settings."""
-        exempt: dict[str | None, bool] = {}  # by endpoint
+        passes_by: dict[str | None, bool] = {}  # by endpoint
         views_are_checked = False
 
         def enter() -> None:
@@ -164,9 +164,9 @@ class JWTLimit:
             if not engine.limits:
                 return
             endpoint = current.endpoint
-            if endpoint not in exempt:
-                exempt[endpoint] = _is_exempt(app, current)
-            if not exempt[endpoint]:
+            if endpoint not in passes_by:
+                passes_by[endpoint] = _is_exempt(app, current)
+            if not passes_by[endpoint]:
                 run(engine.enter(passage, passage.admission))
 
         return enter
@@ -245,14 +245,14 @@ def _is_exempt(app: Flask, request: Request) -> bool:
 
 def _body(request: Request, most_bytes: int) -> bytes | None:
     """Return the body of *request*, None where it is longer; whoever reads it later gets it from the start."""
+    if (request.content_length or 0) > most_bytes:
+        return None
     if request.mimetype == "application/x-www-form-urlencoded" and "form" in vars(request):  # it was read as a form before
         return urlencode(list(request.form.items(multi=True))).encode()
     if hasattr(request, "_cached_data"):  # it was read before
         return request.get_data() if len(request.get_data()) <= most_bytes else None
     begun = vars(request).get("stream")
     if isinstance(begun, LimitedStream) and begun.tell():  # something has read of it, and kept that for itself
-        return None
-    if (request.content_length or 0) > most_bytes:
         return None
     stream, start = get_input_stream(request.environ), b""
     while len(start) <= most_bytes and (more := stream.read(most_bytes + 1 - len(start))):
