@@ -40,7 +40,8 @@ class Body:
         return self._early.pop(0) if self._early else await self._next()
 
     async def read(self, most_bytes: int) -> bytes | None:
-        """Return the whole body; None where it is longer than *most_bytes*, or the client left."""
+        """Return the whole body; None where it is longer than *most_bytes* or than is kept, or the client left."""
+        most_bytes = min(most_bytes, MOST_BODY_BYTES)
         while self._whole is None and self._size <= most_bytes:
             self._early.append(await self._next())
         return b"".join(self._chunks) if self._whole and self._size <= most_bytes else None

@@ -4,13 +4,23 @@ import inspect
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial, wraps
-from typing import Any, NamedTuple, ParamSpec, TypedDict, TypeVar, cast
+from typing import Any, NamedTuple, ParamSpec, Protocol, TypedDict, TypeVar, cast
 
 from jwtlimit_core.errors import ConfigError
 from jwtlimit_core.limit import Key, Limit, OnFailure, Phase, RefundWhen, phase_of
 from jwtlimit_core.rate import Rate, shown
 
-__all__ = ["Decoration", "LimitOptions", "Owner", "exempt", "is_exempt", "layers", "name_of", "warn_of_limits_in_vain"]
+__all__ = [
+    "Decoration",
+    "Decorator",
+    "LimitOptions",
+    "Owner",
+    "exempt",
+    "is_exempt",
+    "layers",
+    "name_of",
+    "warn_of_limits_in_vain",
+]
 
 _LIMITED = "_jwtlimit"
 _EXEMPT = "_jwtlimit_exempt"
@@ -41,6 +51,13 @@ class LimitOptions(TypedDict, total=False):
     on_failure: OnFailure | None
     rates: Any
     plan: Callable[[Any], Any] | None
+
+
+class Decorator(Protocol):
+    """What `rate_limit` returns."""
+
+    def __call__(self, view: Callable[P, R], /) -> Callable[P, R]:
+        """Return *view*, limited, and to be called as before."""
 
 
 class _Limited(NamedTuple):

@@ -14,7 +14,7 @@ __all__ = ["Key", "KeyPart", "Limit", "OnFailure", "Paths", "Phase", "path_probl
 
 KeySource = str | Callable[[Any], Any]
 Key = KeySource | tuple[KeySource, ...]
-OnFailure = Literal["deny", "local", "allow"]
+OnFailure = Literal["deny", "local", "allow"]  # the strictest first
 RefundWhen = Callable[[int, Any], object]
 
 _METHOD = re.compile(r"[A-Za-z-]+")
@@ -103,7 +103,7 @@ class Limit:
     # What the values above amount to.
     parts: tuple[KeyPart, ...] = field(init=False, repr=False, compare=False)
     under: Paths | None = field(init=False, repr=False, compare=False)
-    waiting: tuple[Any, ...] = field(init=False, repr=False, compare=False)  # those of its functions that are awaited
+    awaited: tuple[Any, ...] = field(init=False, repr=False, compare=False)  # those of its functions that are
     is_everywhere: bool = field(init=False, repr=False, compare=False)
     is_plain: bool = field(init=False, repr=False, compare=False)
     _hash: int = field(init=False, repr=False, compare=False)
@@ -154,7 +154,7 @@ class Limit:
             "plan": plan,
             "parts": parts,
             "under": None if paths is None else Paths(paths),
-            "waiting": tuple(filter(awaits, (cost, exempt_when, plan, *(part.function for part in parts)))),
+            "awaited": tuple(filter(awaits, (cost, exempt_when, plan, *(part.function for part in parts)))),
             "is_everywhere": methods is None and paths is None,
             # By address, and nothing else to ask: the usual limit, which is worth a way of its own.
             "is_plain": key == "ip" and not callable(cost) and (rates, exempt_when, refund_when) == (None, None, None),
@@ -169,7 +169,7 @@ class Limit:
     @property
     def awaits(self) -> bool:
         """Whether a function of the limit is a coroutine function."""
-        return bool(self.waiting)
+        return bool(self.awaited)
 
     @property
     def counted(self) -> tuple[object, ...]:
@@ -202,7 +202,10 @@ def phase_of(*limits: Limit) -> Phase:
     counted = {limit.name: limit for limit in limits}
     for limit in limits:
         if limit.counted != counted[limit.name].counted:
-            raise ConfigError(f"two limits together are called {limit.name!r}: give each a name of its own, or the same rate")
+            raise ConfigError(
+                f"two limits together are called {limit.name!r}: give each a name of its own, or the same rate, the same "
+                "on_failure, and both a refund_when or none"
+            )
     return Phase(limits)
 
 

@@ -19,6 +19,8 @@ __all__ = ["Admission", "Charge", "RequestView"]
 class RequestView(Protocol):
     """A request, as far as limits look at it; an adapter shows its framework's."""
 
+    __slots__ = ()
+
     @property
     def awaits(self) -> bool:
         """Whether what is done for this request runs on an event loop."""

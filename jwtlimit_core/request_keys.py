@@ -141,4 +141,4 @@ def _quoted(value: str) -> str:
 
 def ask(limit: Limit, function: Callable[[Any], Any], view: RequestView) -> Call:
     """Return the call of a *function* of *limit*."""
-    return view.call(function, awaits=any(function is each for each in limit.waiting))
+    return view.call(function, awaits=any(function is each for each in limit.awaited))

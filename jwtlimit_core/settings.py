@@ -144,12 +144,8 @@ def _build(
     addresses = _tried(lambda: _addresses(settings), problems)
     limits = _tried(lambda: _read_limits(settings["LIMITS"]), problems) or []
     counters = None if unfit else _tried(lambda: _counters(settings), problems, "STORE: ")
-    config, makes_tokens = None, any(name in given for name in _KEYS)
-    if makes_tokens:
-        found: list[str] = []
-        config = _tried(lambda: Config(**{name.lower(): settings[name] for name in _TOKENS if name in settings}), found)
-        # Those of functions were found before, key or not.
-        problems += [_in_settings(problem) for problem in found if not problem.startswith(("before_issue", "clock"))]
+    makes_tokens = any(name in given for name in _KEYS)
+    config = _tried(lambda: _config(settings), problems) if makes_tokens else None
     on_loop, knows_users = host != "sync", knows_users or "USER_KEY" in given
     problems += misfits(limits, settings["USER_KEY"], verifies=makes_tokens, on_loop=on_loop, knows_users=knows_users)
     if problems or rate is None or addresses is None or counters is None:
@@ -172,6 +168,20 @@ def _build(
     )
     _try_out(engine, host)
     return engine
+
+
+def _config(settings: Mapping[str, Any]) -> Config:
+    """Return how tokens are made.
+
+    Raises:
+        ConfigError: They cannot be; what is wrong with functions and the clock is told elsewhere, with a key or without one.
+    """
+    problems: list[str] = []
+    config = _tried(lambda: Config(**{name.lower(): settings[name] for name in _TOKENS if name in settings}), problems)
+    if config is None:
+        told = (problem for problem in problems if not problem.startswith(("before_issue", "clock")))
+        raise ConfigError(*map(_in_settings, told))
+    return config
 
 
 def _rate(given: Rate | str) -> Rate:

@@ -8,15 +8,15 @@ from jwtlimit_core.engine import Engine
 from jwtlimit_core.errors import LimiterUnavailable
 from jwtlimit_core.flow import Call, Flow
 from jwtlimit_core.http import Refusal
-from jwtlimit_core.request import Admission
+from jwtlimit_core.request import Admission, RequestView
 
 __all__ = ["ViewPassage"]
 
 _OPEN = "_jwtlimit"  # in the store of a request, while one of us is around it: its admission
 
 
-class ViewPassage:
-    """What middleware and decorators do around a view; a framework makes it a `RequestView`, and knows its own responses.
+class ViewPassage(RequestView):
+    """What middleware and decorators do around a view; a framework knows its own requests and responses.
 
     Of several around one request, the outermost sees to the answer; all charge the one admission. It is new for each passage,
     since tests may send one request several times.
@@ -28,34 +28,27 @@ class ViewPassage:
         outermost: Whether no other passage is around this one.
     """
 
-    __slots__ = ()
-
-    engine: Engine
-    store: MutableMapping[str, Any]
-    admission: Admission
-    outermost: bool
+    __slots__ = ("admission", "engine", "outermost", "store")
 
     def begin(self, engine: Engine, store: MutableMapping[str, Any]) -> None:
-        """Find out whether others are around this one. Now the view has to be there."""
-        view: Any = self  # which has slots for them: those of several bases would not go together
-        known = store.get(_OPEN)
-        view.engine = engine
-        view.store = store
-        view.outermost = known is None
-        view.admission = engine.admission(view) if known is None else known
+        """Join the admission of the passage around this one, if there is one, or else make one; the request is known by now."""
+        known: Admission | None = store.get(_OPEN)
+        self.engine = engine
+        self.store = store
+        self.outermost = known is None
+        self.admission = engine.admission(self) if known is None else known
 
-    def through(self, charge: Callable[[Any, Admission], Flow[None]] | None, call: Call) -> Flow[Any]:
+    def through(self, charge: Callable[[RequestView, Admission], Flow[None]] | None, call: Call) -> Flow[Any]:
         """Return the answer to the request: that of *call*, unless *charge* refuses it.
 
         Around all others, put back what the answer asks to put back, and tell in its headers how much is left.
         """
-        view: Any = self
         engine, admission = self.engine, self.admission
         self.store["jwtlimit"] = self.store[_OPEN] = admission  # for the view, and for the passages inside of this one
         try:
             try:
                 if charge is not None:
-                    yield from charge(view, admission)
+                    yield from charge(self, admission)
             except (RateLimitExceeded, LimiterUnavailable) as error:
                 response = yield from self.refused(error)
             else:
@@ -63,11 +56,11 @@ class ViewPassage:
             if self.outermost:
                 told = self.tell(response)
                 if admission.refunds and told is not None:
-                    yield from engine.settle(view, admission, *told)
+                    yield from engine.settle(self, admission, *told)
             return response
         except Exception as error:
             if self.outermost and admission.refunds:  # nobody of us will see what the framework answers
-                yield from engine.settle(view, admission, self.status_of(error), {})
+                yield from engine.settle(self, admission, self.status_of(error), {})
             raise
         finally:
             self.close()

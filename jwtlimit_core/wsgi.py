@@ -13,17 +13,20 @@ __all__ = ["EnvironView", "Rewound", "code_of"]
 class EnvironView:
     """A request as the environ of WSGI has it, as it is now; header lines of one name stand joined there.
 
-    A framework adds how to get the body, and the users that it knows.
+    A framework sets the attributes, and adds how to get the body, and the users that it knows.
 
     Attributes:
-        raw: The framework's own object.
-        environ: The environ.
+        environ: The environ; the others are those of a `RequestView`.
     """
 
-    __slots__ = ("environ", "raw")
+    __slots__ = ()
 
-    raw: Any
+    awaits: bool
     environ: Mapping[str, Any]
+    method: str
+    path: str
+    peer: str | None
+    raw: Any
 
     @property
     def is_forwarded(self) -> bool:

@@ -2,27 +2,24 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ParamSpec, TypeVar, Unpack
+from typing import Any, Unpack
 
 from asgiref.sync import iscoroutinefunction
 from django.http import HttpRequest
 from django.utils.decorators import method_decorator
 
 from jwtlimit_core import Rate
-from jwtlimit_core.decoration import Decoration, LimitOptions, Owner, layers
+from jwtlimit_core.decoration import Decoration, Decorator, LimitOptions, Owner, layers
 from jwtlimit_core.flow import Call, Flow, run, run_async
 from jwtlimit_core.limit import Phase
 from jwtlimit_django.passage import Passage
 
 __all__ = ["rate_limit"]
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
 _OWNER = Owner()  # it only names limits; all decorated views of a process are one application's
 
 
-def rate_limit(rate: Rate | str | None = None, **options: Unpack[LimitOptions]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def rate_limit(rate: Rate | str | None = None, **options: Unpack[LimitOptions]) -> Decorator:
     """Limit a view; several on one view are charged together, or not at all.
 
     What is refused is answered here, so it works in views of every kind, with the middleware and without it. For classes use
@@ -37,7 +34,7 @@ def rate_limit(rate: Rate | str | None = None, **options: Unpack[LimitOptions]) 
     """
     decoration = Decoration(_OWNER, rate, options)
 
-    def decorate(view: Callable[P, R]) -> Callable[P, R]:
+    def decorate(view: Callable[..., Any]) -> Callable[..., Any]:
         if getattr(view, "__module__", "") == method_decorator.__module__:
             return view  # the stand-in by which method_decorator finds out what attributes a view would get: none
         on_loop = iscoroutinefunction(view) or _dispatches_on_loop(view)

@@ -34,36 +34,32 @@ class RateLimitMiddleware:
     sync_capable = True
     async_capable = True
 
-    def __init__(
-        self, get_response: Callable[[HttpRequest], HttpResponseBase] | Callable[[HttpRequest], Awaitable[HttpResponseBase]]
-    ) -> None:
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase | Awaitable[HttpResponseBase]]) -> None:
         get_engine()  # so that bad settings keep the server from starting
         self.get_response = get_response
         self._awaits = iscoroutinefunction(get_response)
         if self._awaits:
             markcoroutinefunction(self)
-        self._has_exempt: dict[object, bool] = {}  # by URLconf
+        self._with_exempt: dict[object, bool] = {}  # by URLconf
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
         """Answer *request*, or return how to await the answer."""
         passage = Passage(request, awaits=self._awaits)
         engine = passage.engine
-        is_charged = passage.outermost and engine.limits and not self._is_exempt(request)
+        is_charged = passage.outermost and engine.limits and not self._leads_to_exempt(request)
         flow = passage.through(engine.enter if is_charged else None, Call(self.get_response, (request,), self._awaits))
         return run_async(flow) if self._awaits else run(flow)
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponseBase | None:
         """Answer what a processor refused inside the view."""
-        if isinstance(exception, Refusal):
-            return render_refusal(exception, request)
-        return None
+        return render_refusal(exception, request) if isinstance(exception, Refusal) else None
 
-    def _is_exempt(self, request: HttpRequest) -> bool:
+    def _leads_to_exempt(self, request: HttpRequest) -> bool:
         """Say whether the view of *request* is exempt; nothing is resolved where no view is."""
         urlconf = getattr(request, "urlconf", None) or settings.ROOT_URLCONF
-        if urlconf not in self._has_exempt:
-            self._has_exempt[urlconf] = _has_exempt(get_resolver(urlconf))
-        return self._has_exempt[urlconf] and _leads_to_exempt(urlconf, request)
+        if urlconf not in self._with_exempt:
+            self._with_exempt[urlconf] = _has_exempt(get_resolver(urlconf))
+        return self._with_exempt[urlconf] and _resolves_to_exempt(urlconf, request)
 
 
 def _has_exempt(resolver: URLResolver) -> bool:
@@ -73,7 +69,7 @@ def _has_exempt(resolver: URLResolver) -> bool:
     )
 
 
-def _leads_to_exempt(urlconf: Any, request: HttpRequest) -> bool:
+def _resolves_to_exempt(urlconf: Any, request: HttpRequest) -> bool:
     # In the language that LocaleMiddleware has found or will find: that of a thread is the one of its last request.
     path = request.path_info
     language = getattr(request, "LANGUAGE_CODE", None) or get_language_from_path(path) or settings.LANGUAGE_CODE

@@ -42,7 +42,7 @@ class Passage(EnvironView, ViewPassage):
         ConfigError: The settings cannot work.
     """
 
-    __slots__ = ("admission", "awaits", "engine", "method", "outermost", "path", "peer", "store")
+    __slots__ = ("awaits", "environ", "method", "path", "peer", "raw")
 
     def __init__(self, request: HttpRequest, *, awaits: bool) -> None:
         self.raw = request
@@ -50,7 +50,7 @@ class Passage(EnvironView, ViewPassage):
         self.awaits = awaits
         self.method = request.method or ""
         self.path = request.path_info
-        self.peer: str = request.META.get("REMOTE_ADDR", "")
+        self.peer = request.META.get("REMOTE_ADDR", "")
         self.begin(get_engine(), vars(request))
 
     def refused(self, error: Refusal) -> Flow[HttpResponseBase]:

@@ -1,6 +1,7 @@
 """A throttle for Django REST framework, whose users are known only inside its views."""
 
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any, ClassVar
 
 from rest_framework.exceptions import APIException
@@ -44,26 +45,24 @@ class RateLimitThrottle(BaseThrottle):
             APIException: The store gave no answer: 503.
             ConfigError: The class has no rate, or one that cannot work.
         """
-        passage = Passage(request._request, awaits=False)
-        vars(request._request)["jwtlimit"] = passage.admission
-        phase = self._phase()
-        if phase is None or _REFUSED in vars(view):
+        with closing(Passage(request._request, awaits=False)) as passage:
+            passage.store["jwtlimit"] = passage.admission
+            phase = self._phase()
+            if phase is None or _REFUSED in vars(view):
+                return True
+            try:
+                run(passage.engine.admit(passage, passage.admission, phase))
+            except (RateLimitExceeded, LimiterUnavailable) as error:
+                answer = passage.engine.refuse(error, passage)
+                view.headers.update(answer.headers)  # REST framework sets them on its answer, in whatever form that is
+                if isinstance(error, LimiterUnavailable):
+                    unavailable = APIException(answer.detail, "unavailable")
+                    unavailable.status_code = answer.status
+                    raise unavailable from error
+                self._wait = error.retry_after
+                vars(view)[_REFUSED] = True
+                return False
             return True
-        try:
-            run(passage.engine.admit(passage, passage.admission, phase))
-        except (RateLimitExceeded, LimiterUnavailable) as error:
-            answer = passage.engine.refuse(error, passage)
-            view.headers.update(answer.headers)  # REST framework sets them on its answer, in whatever form that is
-            if isinstance(error, LimiterUnavailable):
-                unavailable = APIException(answer.detail, "unavailable")
-                unavailable.status_code = answer.status
-                raise unavailable from error
-            self._wait = error.retry_after
-            vars(view)[_REFUSED] = True
-            return False
-        finally:
-            passage.close()
-        return True
 
     def wait(self) -> float | None:
         """Return the seconds until the request would have passed, None if waiting never helps."""

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from functools import partial
 from io import BufferedReader
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 from urllib.parse import urlencode
 
 from flask import Flask, Request, Response, current_app, g, request
@@ -15,7 +15,7 @@ from werkzeug.wsgi import LimitedStream, get_input_stream
 
 from jwtlimit_core import Clock, ConfigError, Processor, Rate
 from jwtlimit_core.config import BeforeIssue
-from jwtlimit_core.decoration import Decoration, LimitOptions, Owner, exempt, is_exempt, warn_of_limits_in_vain
+from jwtlimit_core.decoration import Decoration, Decorator, LimitOptions, Owner, exempt, is_exempt, warn_of_limits_in_vain
 from jwtlimit_core.engine import Engine, OnRefused
 from jwtlimit_core.flow import Call, run
 from jwtlimit_core.http import Refusal, kinds_of, overlaid
@@ -29,8 +29,6 @@ __all__ = ["JWTLimit"]
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
-P = ParamSpec("P")
-R = TypeVar("R")
 View = TypeVar("View")
 
 _PREFIX = "JWTLIMIT_"
@@ -39,7 +37,7 @@ _PREFIX = "JWTLIMIT_"
 class _Passage(EnvironView):
     """A request on its way through one extension, as the engine looks at it; kept in the environ, since `g` may outlive it."""
 
-    __slots__ = ("admission", "engine", "is_answering", "method", "path", "peer")
+    __slots__ = ("admission", "engine", "environ", "is_answering", "method", "path", "peer", "raw")
 
     awaits = False
 
@@ -119,9 +117,7 @@ class JWTLimit:
         """
         return self._engine.processor()
 
-    def rate_limit(
-        self, rate: Rate | str | None = None, **options: Unpack[LimitOptions]
-    ) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    def rate_limit(self, rate: Rate | str | None = None, **options: Unpack[LimitOptions]) -> Decorator:
         """Limit a view; put it below ``@app.route``. Several on one view are charged together, or not at all.
 
         Args:
@@ -155,7 +151,7 @@ class JWTLimit:
 
     def _entrance(self, app: Flask, engine: Engine) -> Callable[[], None]:
         """Return the hook that charges a request to the limits of the settings."""
-        exempt: dict[str | None, bool] = {}  # by endpoint
+        passes_by: dict[str | None, bool] = {}  # by endpoint
         views_are_checked = False
 
         def enter() -> None:
@@ -168,9 +164,9 @@ class JWTLimit:
             if not engine.limits:
                 return
             endpoint = current.endpoint
-            if endpoint not in exempt:
-                exempt[endpoint] = _is_exempt(app, current)
-            if not exempt[endpoint]:
+            if endpoint not in passes_by:
+                passes_by[endpoint] = _is_exempt(app, current)
+            if not passes_by[endpoint]:
                 run(engine.enter(passage, passage.admission))
 
         return enter
@@ -249,14 +245,14 @@ def _is_exempt(app: Flask, request: Request) -> bool:
 
 def _body(request: Request, most_bytes: int) -> bytes | None:
     """Return the body of *request*, None where it is longer; whoever reads it later gets it from the start."""
+    if (request.content_length or 0) > most_bytes:
+        return None
     if request.mimetype == "application/x-www-form-urlencoded" and "form" in vars(request):  # it was read as a form before
         return urlencode(list(request.form.items(multi=True))).encode()
     if hasattr(request, "_cached_data"):  # it was read before
         return request.get_data() if len(request.get_data()) <= most_bytes else None
     begun = vars(request).get("stream")
     if isinstance(begun, LimitedStream) and begun.tell():  # something has read of it, and kept that for itself
-        return None
-    if (request.content_length or 0) > most_bytes:
         return None
     stream, start = get_input_stream(request.environ), b""
     while len(start) <= most_bytes and (more := stream.read(most_bytes + 1 - len(start))):

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any, ParamSpec, TypeVar, Unpack, cast, get_origin
+from typing import Annotated, Any, Unpack, cast, get_origin
 
 import anyio.from_thread
 from starlette.requests import HTTPConnection
@@ -12,15 +12,12 @@ from starlette.websockets import WebSocket
 
 from jwtlimit_core import ConfigError, Rate
 from jwtlimit_core.asgi_passage import Gate
-from jwtlimit_core.decoration import Decoration, LimitOptions, Owner, name_of
+from jwtlimit_core.decoration import Decoration, Decorator, LimitOptions, Owner, name_of
 from jwtlimit_core.flow import awaits
 from jwtlimit_core.limit import Phase
 from jwtlimit_starlette.passage import Passage, as_http, refuse
 
 __all__ = ["RateLimit", "rate_limit"]
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 _DEPENDENCY = "use dependencies=[Depends(RateLimit(...))]"
 _NO_WEBSOCKETS = f"rate_limit takes no WebSocket endpoints: for {{}} {_DEPENDENCY}"
@@ -69,7 +66,7 @@ class RateLimit:
             raise as_http(*found) from found[0]
 
 
-def rate_limit(rate: Rate | str | None = None, **options: Unpack[LimitOptions]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def rate_limit(rate: Rate | str | None = None, **options: Unpack[LimitOptions]) -> Decorator:
     """Limit an endpoint; put it below the decorator of the route. Several on one are charged together, or not at all.
 
     A refused request is answered with a response; the endpoint does not run. The endpoint may be ``def`` or ``async def``, a

@@ -5,6 +5,7 @@ import os
 import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 from weakref import ref
@@ -22,6 +23,7 @@ from jwtlimit_core.turn import Turn
 
 __all__ = ["OneLoop", "PerLoop", "PerProcess", "check_patience", "execute", "execute_async"]
 
+_URL_FORM = "read like redis://host:6379/0, rediss:// or unix:///path"
 _MOST_CONNECTIONS = 20  # of one client; see `Connections`
 # What stands between forgets connections that are idle for some minutes, without a word to either end. The names are of Linux.
 _KEEPALIVE: dict[str, Any] = {
@@ -74,7 +76,7 @@ class PerProcess:
     def _made_now(self) -> tuple[Any, Connections]:
         client = self._make()
         pool = client.connection_pool
-        return client, Connections(lambda: pool.connection_class(**pool.connection_kwargs), pool.max_connections, self._half)
+        return client, Connections(partial(_connection_of, pool), pool.max_connections, self._half)
 
 
 class PerLoop:
@@ -242,7 +244,7 @@ def check_patience(client: Any, timeout: float) -> None:
 
 def _impatience(pool: Any, most: float) -> list[str]:
     """Say which settings of a synchronous *pool* let one step of a call take longer than *most* seconds."""
-    connection = pool.connection_class(**pool.connection_kwargs)  # connects at its first use; knows the defaults
+    connection = _connection_of(pool)
     waits = {name: getattr(connection, name) for name in ("socket_timeout", "socket_connect_timeout")}
     if isinstance(pool, redis.BlockingConnectionPool):
         waits["timeout"] = pool.timeout
@@ -273,10 +275,12 @@ def _maker(module: Any, retry: Any, url: str, **times: float | None) -> Callable
         query |= parse_qs(parts.query)
         _check_what_redis_py_does_not(url, parts.path.strip("/"), query)
         pool = make().connection_pool
-        pool.connection_class(**pool.connection_kwargs)  # connects at its first use; knows which options there are
+        _connection_of(pool)  # which knows what options there are
+    except ConfigError:
+        raise
     except Exception:  # noqa: BLE001  of redis-py, which fails in many ways at what an option of a URL cannot be
         # Without its cause: a URL may hold a password.
-        raise ConfigError("the URL of the store must read like redis://host:6379/0, rediss:// or unix:///path") from None
+        raise ConfigError(f"the URL of the store must {_URL_FORM}") from None
     if pool.connection_kwargs["protocol"] != 2:
         raise ConfigError(
             "the URL of the store must leave the protocol alone: the maintenance notifications of protocol 3 can stretch the "
@@ -286,11 +290,24 @@ def _maker(module: Any, retry: Any, url: str, **times: float | None) -> Callable
 
 
 def _check_what_redis_py_does_not(url: str, path: str, query: dict[str, list[str]]) -> None:
+    """Refuse what redis-py would take for something else.
+
+    Raises:
+        ConfigError: The URL is such a one; it is not shown, since it may hold a password.
+    """
     if not url.startswith(("redis://", "rediss://", "unix://")):
-        raise ValueError("some versions take other cases for these")
-    if not url.startswith("unix:") and path and not path.isdecimal():
-        raise ValueError("it takes another database than a number for 0")
-    if "retry" in query:
-        raise ValueError("it takes the text for an object")
-    if int(query.get("max_connections", ["1"])[0]) < 1:
-        raise ValueError("it takes 0 for no bound")
+        demand = _URL_FORM  # some versions take other cases for these
+    elif not url.startswith("unix:") and path and not path.isdecimal():
+        demand = "end with the number of a database, as in redis://host:6379/0"  # else it would be 0
+    elif "retry" in query:
+        demand = "leave retry out: nothing is tried again"  # the text would be taken for an object
+    elif int(query.get("max_connections", ["1"])[0]) < 1:
+        demand = "have max_connections of 1 or more, or leave it out"  # 0 would be no bound
+    else:
+        return
+    raise ConfigError(f"the URL of the store must {demand}")
+
+
+def _connection_of(pool: Any) -> Any:
+    """Return a new connection as *pool* makes them; it connects at its first use, and knows the defaults."""
+    return pool.connection_class(**pool.connection_kwargs)

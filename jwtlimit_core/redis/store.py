@@ -165,7 +165,7 @@ class Store:
         """
         now_ns = self.now_ns()
         if self._next_probe_ns is not None:
-            self._check_up(now_ns)
+            self._take_probe(now_ns)
         return now_ns
 
     def _answered(self) -> None:
@@ -173,7 +173,8 @@ class Store:
         if self._next_probe_ns is not None:
             self._up_again()
 
-    def _check_up(self, now_ns: int) -> None:
+    def _take_probe(self, now_ns: int) -> None:
+        """Let this call be the probe of a store that is down, or raise as `_begin` does."""
         try:
             self._turn.take()
             if self._next_probe_ns is not None and now_ns < self._next_probe_ns:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any, ClassVar, Literal, TypedDict
+from typing import Any, ClassVar, TypedDict, get_args
 
 from redis.crc import key_slot
 
@@ -13,16 +13,16 @@ from jwtlimit_core.config import duration_s
 from jwtlimit_core.decision import Decision, impossible
 from jwtlimit_core.errors import ConfigError, LimiterUnavailable
 from jwtlimit_core.flow import Flow
+from jwtlimit_core.limit import OnFailure
 from jwtlimit_core.limiter import RateLimiter, acquire_together, check_question
 from jwtlimit_core.rate import Rate, shown
 from jwtlimit_core.redis.refusals import MOST_REFUSALS, Refusals
 from jwtlimit_core.redis.store import Store, StoreDown, spend_of_one
 from jwtlimit_core.redis.wire import FixedWindow, KeyForm, TokenBucket
 
-__all__ = ["OnFailure", "Options", "StoreLimiter", "without_store"]
+__all__ = ["Options", "StoreLimiter", "without_store"]
 
-OnFailure = Literal["deny", "local", "allow"]  # the strictest first
-_STRICTEST_FIRST = ("deny", "local", "allow")
+_STRICTEST_FIRST = get_args(OnFailure)
 
 
 class Options(TypedDict, total=False):

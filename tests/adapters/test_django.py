@@ -295,6 +295,12 @@ def test_django_without_settings_limits_nothing_and_has_no_processor(settings: A
         get_processor()
 
 
+def test_django_refusals_are_not_logged_by_django_either(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    site.serve(rate_limit("1/m", name="view")(hello), LIMITS=[Limit("site", "2/m")])
+    assert site.statuses(count=3) == [200, 429, 429]
+    assert [record for record in caplog.records if record.name == "django.request"] == []
+
+
 def test_django_start_is_logged_once(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="jwtlimit"):
         site.serve(hello, LIMITS=[BY_IP])

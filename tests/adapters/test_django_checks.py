@@ -101,6 +101,7 @@ def test_django_without_urls_the_rest_is_checked(settings: Any) -> None:
     [
         ([OURS], {}, ["jwtlimit.W003"]),
         ([OURS, SESSIONS, AUTHENTICATION], {}, ["jwtlimit.W003"]),
+        ([OURS, SESSIONS, AUTHENTICATION, OURS], {}, ["jwtlimit.E005", "jwtlimit.W003"]),
         ([SESSIONS, AUTHENTICATION, OURS], {}, []),
         ([OURS], {"USER_KEY": lambda request: "k"}, []),
     ],

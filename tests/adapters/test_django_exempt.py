@@ -11,6 +11,8 @@ from django.test import RequestFactory
 from django.urls import include, path, register_converter
 from django.urls.converters import StringConverter
 from django.utils.decorators import method_decorator
+from django.utils.functional import lazy
+from django.utils.translation import get_language
 from django.views import View
 from django.views.decorators.cache import never_cache
 from rest_framework.decorators import api_view
@@ -210,3 +212,11 @@ def test_django_exempt_view_is_found_whatever_language_came_before(site: Site, p
     site.serve(urls=urls, middleware=chain, LIMITS=LIMITS)
     paths = ("/de/free", "/en/free" if prefixed else "/free")
     assert [site.get(each).status_code for each in (*paths, *paths, *reversed(paths))] == [200] * 6
+
+
+def test_django_exempt_view_with_a_translated_path_is_found_in_the_language_of_the_request(site: Site) -> None:
+    site.settings.LANGUAGES = [("en", "English"), ("de", "Deutsch")]
+    route = lazy(lambda: "frei" if get_language() == "de" else "free", str)()
+    site.serve(urls=[path(route, exempt(fresh(hello)))], middleware=(LOCALE, OURS), LIMITS=LIMITS)
+    assert site.statuses("/frei", headers={"Accept-Language": "de"}) == [200] * 3
+    assert site.statuses("/free", headers={"Accept-Language": "en"}) == [200] * 3

@@ -1,5 +1,6 @@
 """REST framework: decorated views, processors that refuse inside them, and the throttle."""
 
+import gc
 from typing import Any, ClassVar
 
 import pytest
@@ -14,6 +15,7 @@ from rest_framework.views import APIView
 from adapters.django_project import OURS, Site
 from jwtlimit_core import ConfigError, Limit
 from jwtlimit_django import get_processor, rate_limit
+from jwtlimit_django.passage import Passage
 from jwtlimit_django.throttling import RateLimitThrottle
 from servers import free_port
 
@@ -167,6 +169,22 @@ def test_django_rest_throttle_works_without_the_middleware(site: Site) -> None:
     site.serve(throttled(ByUser), middleware=())
     assert site.statuses(**as_user("ann")) == [200, 200, 429]
     assert site.get(**as_user("ann")).headers["Cache-Control"] == "no-store"
+
+
+@pytest.mark.parametrize("throttle", [ByUser, Free])
+def test_django_rest_throttle_leaves_an_admission_that_holds_no_request(site: Site, throttle: Any) -> None:
+    seen: list[Any] = []
+
+    class Seeing(throttle):  # type: ignore[misc]
+        def allow_request(self, request: Any, view: Any) -> bool:
+            allowed: bool = super().allow_request(request, view)
+            seen.extend(gc.get_referents(request._request.jwtlimit))
+            return allowed
+
+    site.serve(throttled(Seeing), middleware=())
+    assert site.statuses(count=1) == [200]
+    assert seen
+    assert not [held for held in seen if isinstance(held, Passage)]
 
 
 def test_django_rest_throttle_finds_its_rate_by_scope(site: Site) -> None:

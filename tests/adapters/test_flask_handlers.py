@@ -236,6 +236,16 @@ def test_handlers_of_blueprint_and_app_are_chosen_as_flask_chooses(app: Flask, c
     assert [client.get(path).text for path in ("/inner", "/outer")] == ["blueprint", "app"]
 
 
+def test_handler_of_the_innermost_blueprint_is_asked_first(app: Flask, client: FlaskClient) -> None:
+    inner, outer = Blueprint("inner", __name__), Blueprint("outer", __name__)
+    for blueprint in (inner, outer):
+        blueprint.register_error_handler(RateLimitExceeded, lambda error, name=blueprint.name: name)
+    inner.add_url_rule("/", "view", exceed)
+    outer.register_blueprint(inner)
+    app.register_blueprint(outer)
+    assert client.get("/").text == "inner"
+
+
 # What is not ours ------------------------------------------------------------------------------------------------
 
 

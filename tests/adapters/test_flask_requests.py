@@ -254,6 +254,17 @@ def test_body_up_to_the_bound_has_fields_and_any_reaches_the_view(
     assert answers[0].data == str(size).encode()
 
 
+def test_form_above_the_bound_has_no_fields_though_a_hook_read_it_before(jwtlimit: JWTLimit) -> None:
+    app = Flask("app")
+    app.before_request(lambda: request.form.get("csrf"))
+    app.config["JWTLIMIT_LIMITS"] = [Limit("login", "1/m", key="field:user")]
+    jwtlimit.init_app(app)
+    app.add_url_rule("/", "view", lambda: request.form["x"], methods=["POST"])
+    client = app.test_client()
+    for size, found in ((10, [200, 200]), (65_536, [200, 429])):  # long ones are of one address
+        assert [client.post("/", data={"user": f"u{n}-{size}", "x": "x" * size}).status_code for n in range(2)] == found
+
+
 def test_body_above_the_limit_of_the_application_is_413_to_who_reads_it_unless_the_view_takes_more(make_app: MakeApp) -> None:
     app = make_app(LIMITS=[Limit("login", "9/m", key="field:user")])
     app.config["MAX_CONTENT_LENGTH"] = 20

@@ -78,3 +78,28 @@ def test_scope_view_asks_a_server_no_more_once_that_has_said_that_the_client_lef
         return [*found, await seen.messages.receive(), await seen.messages.receive()]
 
     assert asyncio.run(main()) == [None, None, *messages]
+
+
+@pytest.mark.parametrize(("size", "found"), [(65_536, b"x" * 65_536), (65_537, None)])
+def test_scope_view_has_no_longer_body_than_it_keeps_whatever_is_asked_for(size: int, found: bytes | None) -> None:
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"x" * size}
+
+    seen = ScopeView({"type": "http", "method": "POST", "path": "/", "headers": []}, receive)
+    assert asyncio.run(seen.body(99_999)()) == found
+
+
+def test_scope_view_knows_a_whole_body_for_good_though_the_client_leaves_after_it() -> None:
+    messages = [{"type": "http.request", "body": b"user=a", "more_body": False}, {"type": "http.disconnect"}]
+
+    async def receive() -> Any:
+        return messages.pop(0)
+
+    async def main() -> bytes | None:
+        seen = ScopeView({"type": "http", "method": "POST", "path": "/", "headers": []}, receive)
+        types = [(await seen.messages.receive())["type"] for _ in range(2)]
+        assert types == ["http.request", "http.disconnect"]
+        found: bytes | None = await seen.body(99)()
+        return found
+
+    assert asyncio.run(main()) == b"user=a"

@@ -96,6 +96,15 @@ def test_passage_shows_an_answer_to_functions_of_limits() -> None:
     assert seen == [(401, OURS)] * 3
 
 
+def test_passage_tells_how_long_to_wait_for_a_store_where_the_application_answers_what_a_processor_refused() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        Passage.around(scope).note(LimiterUnavailable("down", retry_after=7))
+        await Hello(503)(scope, receive, send)
+
+    status, headers, body = answer_of(Limited(engine_of(), app))
+    assert (status, headers[b"retry-after"], body) == (503, b"7", b"hello")
+
+
 @pytest.mark.parametrize("scope", [{"type": "websocket"}, {"path": "/free"}])
 def test_passage_charges_neither_websockets_nor_what_is_passed_by(scope: dict[str, Any]) -> None:
     app = Limited(engine_of(Limit("site", "1/m")), Hello(), exempt="/free")

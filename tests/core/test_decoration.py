@@ -142,13 +142,22 @@ def test_class_is_a_config_error_that_says_what_to_do_with_it() -> None:
 def test_stacked_limits_of_one_name_that_would_not_count_together_are_a_config_error(inner: Any, outer: Any) -> None:
     owner = Owner()
     below = decorated(owner, view, name="a", **inner)
-    with pytest.raises(ConfigError, match="two limits together are called 'a'"):
+    with pytest.raises(
+        ConfigError,
+        match=r"two limits together are called 'a': .* the same rate, the same on_failure, and both a refund_when or none",
+    ):
         decorated(owner, below, name="a", **outer)
 
 
 def test_stacked_limits_of_one_name_and_rate_may_have_keys_of_their_own() -> None:
     owner = Owner()
     assert decorated(owner, decorated(owner, view, name="a"), name="a", key="global")()[0] == ["a", "a"]
+
+
+def test_stacked_limits_of_one_name_and_rate_may_be_refunded_by_functions_of_their_own() -> None:
+    owner = Owner()
+    inner = decorated(owner, view, name="a", refund_when=lambda status, headers: status == 401)
+    assert decorated(owner, inner, name="a", refund_when=lambda status, headers: status == 403)()[0] == ["a", "a"]
 
 
 def test_limits_that_are_asked_for_at_a_place_have_numbers_within_a_request() -> None:

@@ -116,6 +116,19 @@ def test_a_runtime_error_is_raised_unchanged_whatever_it_comes_from(drive: Runne
         assert caught.value is error
 
 
+def test_a_runtime_error_of_the_flow_itself_is_raised_after_a_stop_iteration_of_a_call(drive: Runner) -> None:
+    def flow() -> Flow[None]:
+        try:
+            yield raising(StopIteration("first"))
+        except StopIteration:
+            raise error from LookupError()
+
+    error = RuntimeError("mine")
+    with pytest.raises(RuntimeError) as caught:
+        drive(flow())
+    assert caught.value is error
+
+
 def test_run_async_awaits_what_is_marked_and_nothing_else() -> None:
     def flow() -> Flow[tuple[int, object]]:
         awaited = yield Call(double, (4,), awaits=True)
