@@ -357,3 +357,23 @@ def test_nothing_of_a_django_request_waits_for_the_garbage_collector(site: Site)
         assert [(admission.claims, admission.decision.name) for _, admission in seen] == [(None, "site")] * 2
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("limits", [[Limit("site", "1/h")], []])
+def test_nothing_of_a_refusal_that_the_application_answers_waits_for_the_garbage_collector(site: Site, limits: Any) -> None:
+    seen: list[Any] = []
+
+    def handler429(request: HttpRequest, exception: Exception) -> HttpResponse:
+        seen.append(weakref.ref(request))
+        return HttpResponse("slow down", status=429)
+
+    view = hello if limits else rate_limit("1/h")(lambda request: hello(request))
+    site.serve(view, LIMITS=limits, handlers={"handler429": handler429})
+    handler = WSGIHandler()
+    gc.disable()
+    try:
+        statuses = [handler.get_response(RequestFactory().get("/")).status_code for _ in range(3)]
+        assert statuses == [200, 429, 429]
+        assert [ref() for ref in seen] == [None, None]
+    finally:
+        gc.enable()
