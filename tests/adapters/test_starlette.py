@@ -251,7 +251,10 @@ def test_two_applications_count_each_for_itself() -> None:
 
 
 def test_thousand_refusals_log_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    app = make_app(limits=ONE)
+    async def own(request: Request) -> PlainTextResponse:  # other modules limit `hello`, and it would be told of that
+        return PlainTextResponse("")
+
+    app = make_app(Route("/", own), limits=ONE)
     get(app)
     caplog.set_level(logging.DEBUG, logger="jwtlimit")
     assert set(statuses(app, count=1000)) == {429}

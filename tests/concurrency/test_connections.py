@@ -270,7 +270,7 @@ def test_connection_to_a_server_that_is_the_primary_no_more_is_not_used_again(ki
     arguments = ("--replica-serve-stale-data", "no") if reply == "MASTERDOWN" else ()
     with served(BINARY, *arguments) as server, asyncio.Runner() as runner:
         url = f"{server.url}?client_name=failover"
-        options: dict[str, Any] = {"socket_timeout": 2, "socket_connect_timeout": 2, "protocol": 2}
+        options: dict[str, Any] = {"socket_timeout": 2, "socket_connect_timeout": 2, "protocol": 2, "max_connections": 1}
         if how == "single":
             options["single_connection_client"] = True
         source: Any = url if how == "of-url" else module.Redis.from_url(url, **options)

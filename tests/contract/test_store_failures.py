@@ -302,6 +302,22 @@ def test_limiter_in_an_outage_of_a_thousand_calls_logs_it_once_and_names_no_key(
     assert "123" not in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("reply", "told"),
+    [
+        (b"-READONLY You can't write against a read only replica.\r\n", "(ReadOnlyError)"),
+        (b"-MISCONF Redis is configured to save user:123\r\n", "(ResponseError: MISCONF)"),
+    ],
+)
+@pytest.mark.parametrize("kind", KINDS[:2])  # the others send two commands at once, and the stub answers once
+def test_limiter_in_an_outage_logs_what_kind_of_error_came(
+    kind: type, reply: bytes, told: str, make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Stub(reply) as stub:
+        assert not make(kind, stub.url).allow("user:123")
+    assert told in caplog.text
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_limiter_back_from_an_outage_logs_that_once(kind: type, make: Make, caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
