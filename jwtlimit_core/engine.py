@@ -79,7 +79,7 @@ class Engine:
         self._issue_rate = issue_rate
         self._counts_together = counters.shared
         self._limiters = Limiters(counters)
-        self._keys = RequestKeys(addresses, user_key, verifies=config is not None)
+        self._keys = RequestKeys(addresses, user_key, verifies=config is not None, say=say)
         self._charger = Charger(self._keys, self._limiters)
         self._exempt_paths = Paths(exempt_paths) if exempt_paths else None
         self._headers = headers

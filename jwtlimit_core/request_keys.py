@@ -19,6 +19,7 @@ UserKey = Callable[[Any], Any]
 
 UNVERIFIED = ("ip", "header", "field")  # sources for which nothing is verified
 _COUNTED = re.compile(r"(?:ip|subject|user|function[0-9]*|(?:field|header):.+|plan)=.+", re.DOTALL)
+_USER_KEY_AWAITS = "USER_KEY is a coroutine function: it must be a plain one here"
 _WRITTEN_BY_CLIENT = ("header", "field")
 
 
@@ -32,9 +33,13 @@ class RequestKeys:
         addresses: How the address of a client is found.
         user_key: What is charged for a user: a function of the request; None for the framework's own.
         verifies: Whether there is a key to verify tokens with.
+        say: Puts the framework's names of settings into a message.
     """
 
-    def __init__(self, addresses: ClientAddresses, user_key: UserKey | None, *, verifies: bool) -> None:
+    def __init__(
+        self, addresses: ClientAddresses, user_key: UserKey | None, *, verifies: bool, say: Callable[[str], str]
+    ) -> None:
+        self._say = say
         self._addresses = addresses
         self._verifies = verifies
         self._user_key = user_key
@@ -88,7 +93,7 @@ class RequestKeys:
             return SERVICE_KEY
         if part.source == "subject":
             if not self._verifies:
-                raise ConfigError(_by_subject(limit))
+                raise ConfigError(self._say(_by_subject(limit)))
             claims = admission.claims
             return None if claims is None else resolve_key(claims)
         if part.source == "header":
@@ -102,7 +107,7 @@ class RequestKeys:
             value = yield ask(limit, part.function, view)
         elif self._user_key is not None:
             if self._user_key_awaits and not view.awaits:
-                raise ConfigError("USER_KEY is a coroutine function: it must be a plain one here")
+                raise ConfigError(self._say(_USER_KEY_AWAITS))
             value = yield view.call(self._user_key, awaits=self._user_key_awaits)
         else:
             value = yield view.user()
@@ -114,7 +119,7 @@ class RequestKeys:
 def misfits(limits: Iterable[Limit], user_key: object, *, verifies: bool, on_loop: bool, knows_users: bool) -> Iterator[str]:
     """Yield what makes *limits* impossible on a host without an event loop, without keys, or without users of its own."""
     if awaits(user_key) and not on_loop:
-        yield "USER_KEY is a coroutine function: it must be a plain one here"
+        yield _USER_KEY_AWAITS
     for limit in limits:
         if limit.awaits and not on_loop:
             yield f"limit {limit.name!r} has a coroutine function: it must be a plain one here"

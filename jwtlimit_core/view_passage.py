@@ -50,7 +50,7 @@ class ViewPassage(RequestView):
                 if charge is not None:
                     yield from charge(self, admission)
             except (RateLimitExceeded, LimiterUnavailable) as error:
-                response = yield from self.refused(error)
+                response = yield from self.refused(error.with_traceback(None))
             else:
                 response = yield call
             if self.outermost:

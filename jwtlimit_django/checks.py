@@ -36,7 +36,7 @@ _CORS = "corsheaders.middleware.CorsMiddleware"
 
 _PROBLEMS = {  # of settings: by the first that is found in one, its id and a hint
     r"is no setting": ("E004", "Remove it, or correct its name."),
-    r'^(?!limit ).*"(SECRET|SIGNING|VERIFICATION)_KEY"': ("E002", "Keep a key of full length outside the code."),
+    r'^(?!limit )[^"]*"(SECRET|SIGNING|VERIFICATION)_KEY"': ("E002", "Keep a key of full length outside the code."),
     r'"TRUSTED_PROXIES"': ("E003", "Name the addresses or networks of your own proxies, and no others."),
     r"": ("E001", "See the documentation of this setting."),
 }

@@ -248,7 +248,8 @@ def _body(request: Request, most_bytes: int) -> bytes | None:
     if (request.content_length or 0) > most_bytes:
         return None
     if request.mimetype == "application/x-www-form-urlencoded" and "form" in vars(request):  # it was read as a form before
-        return urlencode(list(request.form.items(multi=True))).encode()
+        form = urlencode(list(request.form.items(multi=True))).encode()  # a chunked one has said no length
+        return form if len(form) <= most_bytes else None
     if hasattr(request, "_cached_data"):  # it was read before
         return request.get_data() if len(request.get_data()) <= most_bytes else None
     begun = vars(request).get("stream")

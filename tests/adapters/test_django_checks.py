@@ -56,6 +56,7 @@ def test_django_checks_are_silent_where_all_is_well(settings: Any, middleware: l
         ({"SECRET_KEY": "short"}, "E002", 'JWTLIMIT["SECRET_KEY"] has 5 bytes'),
         ({"ALGORITHM": "RS256"}, "E002", 'JWTLIMIT["SECRET_KEY"] is for HS256'),
         ({"SECRET_KEY": None, "LIMITS": [Limit("a", "1/m", key="subject")]}, "E001", 'set JWTLIMIT["SECRET_KEY"]'),
+        ({"SECRET_KEY": None, "STORE": RateLimiter()}, "E001", 'set JWTLIMIT["SECRET_KEY"]'),
         ({"LIMIT": []}, "E004", 'JWTLIMIT["LIMIT"] is no setting: did you mean JWTLIMIT["LIMITS"]?'),
         ({"TRUSTED_PROXY": []}, "E004", 'did you mean JWTLIMIT["TRUSTED_PROXIES"]?'),
         ({"SECRET_KY": ""}, "E004", 'JWTLIMIT["SECRET_KY"] is no setting'),
