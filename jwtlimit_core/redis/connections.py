@@ -75,15 +75,13 @@ class Connections:
                 self._idle.pop().disconnect()
 
     def _disconnect_idle(self) -> None:
-        for _ in range(len(self._idle)):
-            try:
+        with suppress(IndexError):  # where others took some meanwhile
+            for _ in range(len(self._idle)):
                 connection = self._idle.popleft()
-            except IndexError:  # they are in use
-                return
-            try:
-                connection.disconnect()
-            finally:
-                self._give(connection)
+                try:
+                    connection.disconnect()
+                finally:
+                    self._give(connection)
 
     def _take(self) -> Any:
         try:
