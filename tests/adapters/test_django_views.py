@@ -17,7 +17,7 @@ from django.test import RequestFactory, override_settings
 from django.urls import path
 from django.utils.decorators import method_decorator
 from django.views import View
-from django.views.decorators.cache import never_cache
+from django.views.decorators.cache import cache_page, never_cache
 from django.views.generic import TemplateView
 
 from adapters.django_project import OURS, Site, hello
@@ -84,6 +84,13 @@ def test_django_decorated_view_keeps_name_signature_and_kind(view: Callable[...,
     assert inspect.unwrap(decorated) is view
     assert inspect.signature(decorated) == inspect.signature(view)
     assert iscoroutinefunction(decorated) is iscoroutinefunction(view)
+
+
+def test_django_answer_from_a_cache_is_charged_and_has_headers_of_its_own(site: Site, chain: Any) -> None:
+    site.serve(rate_limit("2/m", name="page")(cache_page(60)(hello)), middleware=chain)
+    answers = [site.get() for _ in range(3)]
+    assert [answer.headers["RateLimit"][:10] for answer in answers] == ['"page";r=1', '"page";r=0', '"page";r=0']
+    assert [answer.status_code for answer in answers] == [200, 200, 429]
 
 
 @pytest.mark.parametrize("view", [plain, asynchronous])

@@ -1,6 +1,7 @@
 """Connections that threads share: a bound, the latest first, none lost for good, and none that answers somebody else."""
 
 import asyncio
+import queue
 import random
 import signal
 import threading
@@ -69,6 +70,22 @@ def test_threads_share_no_more_connections_than_there_may_be(make: Make) -> None
     for thread in threads:
         thread.join()
     assert 1 <= len(numbers) <= 3
+
+
+def test_who_waits_does_so_by_what_has_been_patched_since_the_import(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[queue.Queue[Any]] = []
+
+    def patched() -> Any:  # as gevent does
+        made.append(queue.Queue())
+        return made[-1]
+
+    connections = make(1)
+    taken = connections._take()
+    monkeypatch.setattr(queue, "SimpleQueue", patched)
+    with pytest.raises(redis.ConnectionError, match="all connections are in use"):
+        connections.execute("PING")
+    assert len(made) == 1
+    connections._give(taken)
 
 
 def test_connection_is_waited_for_as_long_as_was_said(make: Make) -> None:

@@ -126,6 +126,19 @@ def test_passage_answers_what_the_application_refuses_and_settles_what_it_raises
     assert settled == [503, 500]
 
 
+def test_passage_knows_that_it_has_answered() -> None:
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        assert passage.is_answered
+        sent.append(message)
+
+    passage = Passage(engine_of(), {**SCOPE}, receive)
+    assert not passage.is_answered
+    asyncio.run(passage.answer(refusal(exceeded()), send))
+    assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
+
+
 def test_passage_raises_what_comes_after_the_start_of_the_answer() -> None:
     async def fails_late(scope: Scope, receive: Receive, send: Send) -> None:
         await Hello()(scope, receive, send)
